@@ -1,4 +1,5 @@
-"""From raw clinical files to case records, split by patient."""
+"""Imports raw clinical files: makes case records of them, controls leaks of the diagnosis, and splits cases by
+patient."""
 
 from .attrition import Attrition, AttritionReport
 from .flat_files import IngestError

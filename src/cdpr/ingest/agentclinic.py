@@ -1,8 +1,9 @@
-"""AgentClinic -> case records: cases built from MedQA questions, one JSON object a line.
+"""Imports AgentClinic: cases made from MedQA questions, one JSON object a line.
 
-Test results nest one to three levels deep under free names. A heading ("Blood_Tests", "Imaging") only
-holds examinations. A quantity that stands alone under a heading belongs to the examination that reports it, as in
-MIMIC-IV: hemoglobin to the blood count. Names are brought to the vocabulary's; sides and places go into the result.
+Test results are nested one to three levels deep under free names. A heading ("Blood_Tests", "Imaging") only groups
+examinations. A quantity that is alone under a heading is added to the examination that reports it, as in MIMIC-IV:
+hemoglobin to the blood count. Examinations get their names in the vocabulary (the list of known ones); a side or a part
+of the body that such a name lacks is written before the result.
 """
 
 from collections import Counter
@@ -28,13 +29,15 @@ _PATTERN = patterns("agentclinic")
 def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
     """Read a ``.jsonl`` file, or the one such file of a folder. Yields the records of all usable cases.
 
-    A case has no identifier of its own; it gets a digest of its content. Raises IngestError.
+    A case has no identifier of its own; it gets a digest of its content. Raises IngestError for a file that cannot be
+    read.
     """
     yield from work.records(_draft(case, work.attrition) for case in json_lines(work.path))
 
 
 def _draft(case: Element, attrition: Attrition) -> Draft:
-    """Make the draft of one case: physical findings and tests under the names of the vocabulary."""
+    """Make the draft of one case: history, physical findings, tests and diagnosis. Findings and tests get their names
+    in the vocabulary."""
     osce = case.child("OSCE_Examination", required=True)
     patient, findings, tests = (osce.child(name, required=True).value for name in _PARTS)
     physical, results = Workup(), Workup()
@@ -58,7 +61,8 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
 
 
 def _history(patient: Mapping[str, Any]) -> dict[str, str]:
-    """The sections of the case summary, from what the patient actor knows."""
+    """Write the sections of the case summary, by name, from the content of ``Patient_Actor``: what a patient can
+    tell."""
     patient = _drop_absent(patient, Counter()) or {}
     symptoms = patient.get("Symptoms")
     symptoms = symptoms if isinstance(symptoms, Mapping) else {"Primary_Symptom": symptoms}
@@ -77,14 +81,14 @@ def _history(patient: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _join_sentences(parts: Iterable[Any]) -> str:
-    """The texts of some contents one after another, each ended by a full stop."""
+    """Write the texts of ``parts`` one after another, each ended by a full stop; empty parts are left out."""
     return " ".join(text if text[-1] in ".!?" else f"{text}." for text in map(_plain_text, parts) if text)
 
 
 def _drop_absent(content: Any, events: Counter[str], label: str = "") -> Any:
-    """The content without entries that say that there is no result, or that only propose one ("Suggestion: MRI");
-    None when nothing is left. Both kinds of entries, and those kept, are counted in ``events``. ``label`` is the name
-    of the entry."""
+    """Return ``content`` without entries that say that there is no result, or that only propose one ("Suggestion:
+    MRI"). None where nothing is left. Dropped entries and kept results are counted in ``events``. ``label`` is the name
+    of the entry itself."""
     if isinstance(content, Mapping):
         inner = {name: _drop_absent(part, events, normalise(name)) for name, part in content.items()}
         return {name: part for name, part in inner.items() if part is not None} or None
@@ -95,8 +99,8 @@ def _drop_absent(content: Any, events: Counter[str], label: str = "") -> Any:
 
 
 def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yield the examinations in nested test results. The content of a heading is listed below it; an examination within
-    another one is listed alone."""
+    """List the examinations in nested test results. Yields (name, content, heading) of each. The content of a heading
+    is listed entry by entry; an examination within another one is listed by itself."""
     for name, content in (tests or {}).items():
         if not isinstance(content, Mapping):
             yield name, content, heading
@@ -116,8 +120,8 @@ def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[
 
 
 def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
-    """Whether a name only groups the examinations below it: it has only general words, as in "Blood Tests", or all
-    names below repeat it."""
+    """Whether a name only groups the examinations below it: it has only general words ("Blood Tests"), or the names of
+    all examinations below repeat it."""
     if all(normalise(inner) in _SILENT for inner in content):
         return False
     plain = normalise(name)
@@ -126,8 +130,9 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
 
 
 def _joint_name(name: str, content: Mapping[str, Any]) -> str:
-    """The joint name of an examination and the only entry below it, where that is an examination too: another one
-    ("Stool" and "Occult Blood Test"), or the same in other words ("Skin Biopsy" and "Histopathology"). Else empty."""
+    """Join the name of an examination and that of its only entry, where the entry is an examination too: another one
+    ("Stool" and "Occult Blood Test"), or the same in other words ("Skin Biopsy" and "Histopathology"). Empty where it
+    is none."""
     ((inner, part),) = content.items()
     joint = term_of(readable(f"{name}_{inner}"))
     is_other = joint is not term_of(readable(name)) or (isinstance(part, Mapping) and term_of(readable(inner)))
@@ -135,14 +140,15 @@ def _joint_name(name: str, content: Mapping[str, Any]) -> str:
 
 
 def _is_body_part(name: str, how: str) -> bool:
-    """Whether a name is what the examination above it looks at: a knee below "X-rays", a lymph node below "Biopsy"."""
+    """Whether ``name`` is the part of the body to which the examination ``how`` above it is applied: a knee below
+    "X-rays", a lymph node below "Biopsy"."""
     terms = meaning(f"{name} {how}").terms if names_no_place(how) and not modality(name) else ()
     return bool(terms) and all(class_of(term) == meaning(how).kind for term in terms)
 
 
 def _key_and_label(name: str, content: Any, heading: str) -> tuple[str, str]:
-    """The key of an examination, and a label for its result where the key does not say all that the name does (a side,
-    a part of the body); the label is empty where none is needed."""
+    """Return the key of an examination, and a label for its result. The label is the full name where the key does not
+    say all of it (a side, a part of the body), else empty. ``heading`` is the name of the group above it, or empty."""
     if heading and not isinstance(content, Mapping):
         if _HEADING_WORDS.issuperset(normalise(name).split()):
             return readable(heading), ""
@@ -160,11 +166,11 @@ def _key_and_label(name: str, content: Any, heading: str) -> tuple[str, str]:
 
 
 def _plain_text(content: Any) -> str:
-    """The content of a case on one line, each value after its name; names that say nothing ("Findings") are left
-    out."""
+    """Write the content of an entry on one line, each value after its name. Names that say nothing ("Findings") are
+    left out."""
     return flat_text(content, lambda name: "" if normalise(name) in _SILENT else readable(name))
 
 
 def readable(name: str) -> str:
-    """``Chest_X-ray`` as ``Chest X-ray``."""
+    """Return a name with spaces instead of underscores: ``Chest_X-ray`` becomes ``Chest X-ray``."""
     return clean_name(name.replace("_", " "))

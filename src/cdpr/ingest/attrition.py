@@ -1,4 +1,5 @@
-"""Counts of an import: cases read, dropped by each rule and kept, and the leaks of the diagnosis found in them."""
+"""Counts of an import: cases that were read, dropped by each rule and kept, and leaks of the diagnosis that were
+found."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -20,10 +21,11 @@ _LISTED = 20  # dropped cases of one rule
 
 @dataclass(frozen=True)
 class Incident:
-    """A dropped case (``what`` is the rule that dropped it), or a leak in a case (``what`` is the kind of leak).
+    """A dropped case, where ``what`` is the rule that dropped it, or a leak in a case, where ``what`` is the kind of
+    leak.
 
-    ``action`` says what was done: ``dropped``, ``masked``, ``removed`` or ``kept``. ``place`` is the section or
-    examination, ``name`` the words of the text that gave the diagnosis away.
+    ``case`` is the identifier of the case. ``action`` says what was done: ``dropped``, ``masked``, ``removed`` or
+    ``kept``. ``place`` is the section or examination, ``name`` the words of the text that name the diagnosis.
     """
 
     case: str
@@ -34,7 +36,7 @@ class Incident:
 
 
 class Step(BaseModel, frozen=True, extra="forbid"):
-    """How many cases a rule dropped, and how many were left after it."""
+    """How many cases a rule ``dropped``, and how many were ``left`` after it."""
 
     rule: str
     dropped: int
@@ -42,7 +44,7 @@ class Step(BaseModel, frozen=True, extra="forbid"):
 
 
 class Leak(BaseModel, frozen=True, extra="forbid"):
-    """In how many cases a leak was found, and what was done about it: ``masked``, ``removed`` or ``kept``."""
+    """In how many cases a kind of leak was found, and what was done about it: ``masked``, ``removed`` or ``kept``."""
 
     leak: str
     action: str
@@ -50,9 +52,9 @@ class Leak(BaseModel, frozen=True, extra="forbid"):
 
 
 class AttritionReport(BaseModel, frozen=True, extra="forbid"):
-    """The numbers of an :class:`Attrition`, as stages write and read them: ``*.report.json``.
+    """The counts of an import (:class:`Attrition`) as numbers only; it is written to and read from ``*.report.json``.
 
-    Raises ValueError where the cases read, less those that each rule dropped, are not those kept.
+    Raises ValueError where the cases read, minus those that each rule dropped, are not the cases kept.
     """
 
     dataset: str
@@ -66,7 +68,7 @@ class AttritionReport(BaseModel, frozen=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
-        """Check that the cases read, less those dropped by each rule, are those kept."""
+        """Raise ValueError where the cases read, minus those dropped by each rule, are not the cases kept."""
         left = self.read
         for step in self.funnel:
             left -= step.dropped
@@ -79,13 +81,13 @@ class AttritionReport(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass
 class Attrition:
-    """What an import counts while it reads.
+    """The counts that an import makes while it reads a data set.
 
-    ``read`` and ``kept`` are numbers of cases, ``splits`` those by split. ``incidents`` are all dropped cases and all
-    leaks; they have identifiers and words of the cases, and are as confidential. ``events`` counts what happened to
-    rows and texts, by a description ("laboratory rows without a result"). ``warnings`` are sentences for the user.
-    ``tables`` has for each table of the source the number of its rows, or the name of its events ("laboratory rows"),
-    with which the descriptions of these events begin. What :meth:`report` returns holds numbers only.
+    ``read`` and ``kept`` are numbers of cases, ``splits`` the kept cases by split. ``incidents`` are all dropped cases
+    and all leaks; they have identifiers and words of the cases, and are as confidential as these. ``events`` counts
+    what happened to rows and texts, by a description ("laboratory rows without a result"). ``warnings`` are sentences
+    for the user. ``tables`` has an entry for each table of the source: the number of its rows, or the words with which
+    the descriptions of its events begin ("laboratory rows"). The result of :meth:`report` has numbers only.
     """
 
     dataset: str
@@ -98,38 +100,42 @@ class Attrition:
     tables: dict[str, int | str] = field(default_factory=dict)
 
     def drop(self, rule: str, case: str, place: str = "", name: str = "") -> None:
-        """Count a case as dropped by one of :data:`RULES`. Raises ValueError for another rule."""
+        """Record that a case was dropped by ``rule``. ``place`` says where in the data the reason is, ``name`` which
+        words of the case they are. Raises ValueError for a rule that is not one of :data:`RULES`."""
         if rule not in RULES:
             raise ValueError(f"{rule!r} is not in RULES")
         self.incidents.append(Incident(case, rule, "dropped", place, name))
 
     def leak(self, what: str, action: str, case: str, place: str, name: str = "") -> None:
-        """Count a leak that was ``masked``, ``removed`` or ``kept`` without dropping the case."""
+        """Record a leak of the kind ``what`` that was ``masked``, ``removed`` or ``kept`` (``action``) without dropping
+        the case."""
         self.incidents.append(Incident(case, what, action, place, name))
 
     def warn(self, what: str) -> None:
-        """Add a warning that part of the data may be lost."""
+        """Add a warning for the user that a part of the data may be lost."""
         self.warnings.append(f"WARNING: {what}")
 
     def count(self, event: str, number: int = 1) -> None:
-        """Add ``number`` to the count of an event; 0 and False add nothing."""
+        """Add ``number`` to the count of an event, given by its description; 0 and False add nothing."""
         if number:
             self.events[event] += number
 
     def counts_after(self, prefix: str) -> Counter[str]:
-        """The counts of the events whose description begins with ``prefix``, by the words after it."""
+        """Return the counts of the events whose description begins with ``prefix``, by the rest of the description."""
         counts = {event: n for event, n in self.events.items() if event.startswith(f"{prefix} ")}
         return Counter({event.removeprefix(f"{prefix} "): n for event, n in counts.items()})
 
     @property
     def dropped(self) -> dict[str, list[str]]:
-        """Identifiers of the dropped cases by rule, in the order of :data:`RULES`; rules without any are left out."""
+        """The identifiers of the dropped cases by rule, in the order of :data:`RULES`. Rules that dropped none are left
+        out."""
         cases = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
         return {rule: numbers for rule, numbers in cases.items() if numbers}
 
     def warn_of_frequent_rules(self) -> None:
-        """Warn of each rule that drops more than a tenth of the cases, with examples of where, which tell no word of a
-        case. The last rule does what the user asked for, so it is not warned of."""
+        """Warn of each rule that drops more than a tenth of the cases. Examples say where the reasons are, without a
+        word of a case. The last rule drops cases beyond the number that the user wants, so there is no warning of
+        it."""
         for rule, cases in self.dropped.items():
             if len(cases) > _FREQUENT * self.read and rule != RULES[-1]:
                 places = list(dict.fromkeys(i.place for i in self.incidents if i.what == rule and i.place))
@@ -138,7 +144,8 @@ class Attrition:
                 self.warn(f"the rule {rule!r} drops {share}" + (f", for example {examples}" if examples else ""))
 
     def steps(self) -> tuple[Step, ...]:
-        """How many cases each rule dropped and left, in the order of :data:`RULES`."""
+        """Return for each rule, in the order of :data:`RULES`, how many cases it dropped and how many were left after
+        it. Rules that dropped none are left out."""
         left, steps = self.read, []
         for rule, cases in self.dropped.items():
             left -= len(cases)
@@ -146,27 +153,29 @@ class Attrition:
         return tuple(steps)
 
     def leaks(self) -> list[Leak]:
-        """The numbers of cases with each kind of leak that did not drop the case, sorted by kind and action."""
+        """Count the cases with each kind of leak that did not drop the case; sorted by kind and by what was done."""
         leaks = {(i.what, i.action, i.case) for i in self.incidents if i.what not in RULES}
         cases = Counter((what, action) for what, action, _ in leaks)
         return [Leak(leak=what, action=action, cases=cases[what, action]) for what, action in sorted(cases)]
 
     def report(self) -> AttritionReport:
-        """The numbers, in a fixed order. Raises ValueError when ``kept`` is not what the rules leave."""
+        """Return the counts as a report. Raises ValueError where ``kept`` is not the number of cases that the rules
+        leave."""
         counts = {name: vars(self)[name] for name in ("dataset", "read", "kept", "splits", "warnings")}
         events = dict(sorted(self.events.items()))
         return AttritionReport(**counts, events=events, funnel=self.steps(), leaks=tuple(self.leaks()))
 
     def conclude(self, job: Job) -> None:
-        """Write the report of a job to ``job.out["report"]``, add its metrics, and print the counts."""
+        """Write the report to the file ``job.out["report"]``, add its numbers to the metrics of the job, and print the
+        counts."""
         report = self.report()
         write_text(job.out["report"], report.model_dump_json(indent=2) + "\n")
         job.metrics.update(read=report.read, kept=report.kept)
         print("\n".join(self.lines()))
 
     def lines(self, identifiers: bool = False) -> Iterator[str]:
-        """The counts as lines for a terminal: cases, rules, leaks, tables, warnings. With ``identifiers`` each rule
-        lists the cases that it dropped."""
+        """Yield the counts as lines for a terminal: cases, rules, leaks, tables, warnings. With ``identifiers`` each
+        rule lists the first cases that it dropped."""
         yield f"{self.dataset}: kept {self.kept} of {self.read} cases {self.splits or ''}".rstrip()
         for step, cases in zip(self.steps(), self.dropped.values(), strict=True):
             names = f" ({', '.join(map(quoted, cases[:_LISTED]))}{', ...' * (len(cases) > _LISTED)})"
@@ -176,7 +185,7 @@ class Attrition:
         yield from (f"  note: {warning}" for warning in self.warnings)
 
     def table_lines(self) -> Iterator[str]:
-        """A line for each table: rows read, rows used, and what became of the others."""
+        """Yield a line for each table: how many rows were read and used, and why the others were not."""
         for name, rows in self.tables.items():
             if isinstance(rows, int):
                 yield f"{name}: {rows:,} rows read"
@@ -187,12 +196,13 @@ class Attrition:
                 yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
 
     def count_left_out(self) -> None:
-        """Count the rows of each table that belong to cases whose note was left out: they were never read, so no other
-        event counts them."""
+        """Count, for each table, the rows of cases whose note was left out: all rows that no other event has
+        counted."""
         for what in (what for what in self.tables.values() if isinstance(what, str)):
             left_out = self.events[what] - self.counts_after(what).total()
             self.count(f"{what} of cases whose note was left out", left_out)
 
     def rows(self) -> list[dict[str, str]]:
-        """All incidents as rows of a table, sorted. Cases without an identifier give equal rows; all are listed."""
+        """Return all incidents as rows of a table, sorted by case. Cases without an identifier may give equal rows; all
+        are kept."""
         return [vars(i) for i in sorted(self.incidents, key=lambda i: (i.case, i.what, i.place, i.name, i.action))]

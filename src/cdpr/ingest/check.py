@@ -1,4 +1,5 @@
-"""``cdpr check_export``: all problems of an export in the private format, and what would be ingested of it."""
+"""The command ``cdpr check_export``: lists all problems of a hospital's own export, and what would be imported of
+it."""
 
 import re
 from collections import Counter
@@ -27,10 +28,10 @@ LAYOUT = FORMAT["summary"].format(**{name: ", ".join(columns) for name, columns 
 
 @dataclass
 class Report:
-    """The result of a check of the export in the folder ``path``.
+    """The result of checking the export in the folder ``path``.
 
-    ``export`` are its rows and problems, ``cases`` the records of the part that can be read, ``attrition`` the counts.
-    ``costs`` and ``catalogue`` price the examinations.
+    ``export`` has its rows and problems, ``cases`` the records of the part that can be read, ``attrition`` the counts.
+    ``costs`` and ``catalogue`` price the examinations. ``credentialed``: the texts may not leave the machine.
     """
 
     path: Path
@@ -43,20 +44,20 @@ class Report:
 
     @property
     def problems(self) -> list[IngestError]:
-        """The problems for which the data set would be refused."""
+        """The problems for which an import would refuse the export; empty if there are none."""
         return self.export.problems
 
     @property
     def ok(self) -> bool:
-        """Whether the data set would be ingested."""
+        """Whether the export would be imported: it has no problem, and at least one usable case."""
         return not self.problems and bool(self.cases)
 
     def text(self, show_values: bool = False) -> str:
         """Write the report for a terminal.
 
-        Of a credentialed source it withholds values and the names of columns unless ``show_values``, because a key in
-        JSON, or the first line of a table without a header, may be a patient's words; and the names of unpriced
-        examinations that few cases have.
+        Of a credentialed export it leaves out, unless ``show_values``, all values, the names of columns, and the names
+        of unpriced examinations that few cases have. Names are left out too because a key in JSON, or the first line of
+        a table without a header, may be a patient's words.
         """
         quiet = self.credentialed and not show_values
         keys = [list(case.key_pertinent_results_dict) for case in self.cases]
@@ -78,9 +79,10 @@ class Report:
 
 
 def check(settings: Settings, path: str | Path) -> Report:
-    """Check an export: read it as ``ingest_dataset`` does, but go on after a problem, and price what could be read.
+    """Check the export in the folder ``path``. It is read as by the stage ``ingest_dataset``, but reading continues
+    after a problem; examinations are priced. Returns the report.
 
-    Raises TableError for ``data.price_overrides`` that cannot be used.
+    Raises TableError for a file ``data.price_overrides`` that cannot be used.
     """
     overrides, folder = settings.data.price_overrides, Path(path)
     options = settings.data.private.model_dump() | {"path": str(folder)}
@@ -107,8 +109,8 @@ def check(settings: Settings, path: str | Path) -> Report:
 
 
 def _group_by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[str, str, str], list[IngestError]]:
-    """Group problems by file, field and remedy, each group in the order of its lines. If ``quiet``, values that they
-    quote are withheld."""
+    """Group problems by (name of the file, field, remedy); each group is in the order of its lines. If ``quiet``,
+    values that problems quote are withheld."""
     kinds: dict[tuple[str, str, str], list[IngestError]] = {}
     for problem in problems:
         shown = problem.without_text() if quiet else problem
@@ -118,8 +120,8 @@ def _group_by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[s
 
 
 def write_template(folder: str | Path) -> list[Path]:
-    """Write an example of the format to a folder: ``cases.csv``, ``results.csv`` and, in the other layout,
-    ``jsonl/cases.jsonl``. Returns their paths. Raises IngestError rather than overwrite a file."""
+    """Write an example of a hospital's own export to ``folder``: ``cases.csv`` and ``results.csv``, and for the other
+    layout ``jsonl/cases.jsonl``. Returns their paths. Raises IngestError if one of them exists already."""
     for name in _TEMPLATE:
         if Path(folder, name).exists():
             raise IngestError(Path(folder, name), "stands there already", "give a new folder")

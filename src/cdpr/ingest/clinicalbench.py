@@ -1,8 +1,8 @@
-"""ClinicalBench (ClinicalLab, arXiv 2406.13890) -> case records.
+"""Imports ClinicalBench (ClinicalLab, arXiv 2406.13890).
 
-The published text is not strict JSON: single backslashes stand before characters that JSON does not escape.
-The case summary holds all results at its end: it is cut at the physical examination, whose text becomes
-results; what follows under "Auxiliary Examination" repeats the results dictionaries and is left out.
+The published text is not strict JSON: it has single backslashes before characters that JSON does not escape. The case
+summary ends with all results. It is cut at the physical examination, whose text becomes results; the text after it,
+under "Auxiliary Examination", is left out, because it repeats the results that are given separately.
 """
 
 import re
@@ -44,11 +44,10 @@ def repair_backslashes(text: str) -> str:
 
 
 def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[CaseRecord]:
-    """Read a file, or all ``*.json`` files of a folder. Yields the records of all usable cases in the language of the
-    settings.
+    """Read a file, or all ``*.json`` files of a folder. Yields the records of all usable cases in ``source.language``.
 
     Raises IngestError, with the number of the case and the field, for another structure than the published one. A case
-    that only lacks something, or is there twice word for word, is dropped and counted.
+    that only lacks something, or that occurs twice word for word, is dropped and counted.
     """
     files, dataset = files_with_ending(work.path, ".json"), work.attrition.dataset
     if not files:
@@ -84,7 +83,8 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
 
 
 def _number(case: Element) -> str:
-    """The number of a case as text. Raises IngestError where it is missing, or is neither a number nor a short text."""
+    """Return the number of a case as text. Raises IngestError where it is missing, or is neither a number nor a short
+    text."""
     number = case.value.get("id")
     text = one_line(str(number)) if isinstance(number, (str, int)) and not isinstance(number, bool) else ""
     if not text:
@@ -95,7 +95,8 @@ def _number(case: Element) -> str:
 
 
 def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:
-    """Make the draft of one case: sections of the summary, its physical examination, and the results of all blocks."""
+    """Make the draft of one case: sections of its summary, its physical examination, and the results of all its
+    blocks."""
     sections = _sections(case.text("clinical_case_summary"), attrition)
     examination, behind = split_off_examination(sections.pop("physical", ""))
     physical = physical_results(examination)
@@ -120,8 +121,8 @@ def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -
 
 
 def _sections(text: str, attrition: Attrition) -> dict[str, str]:
-    """The text of each section of a case summary, up to the auxiliary examinations. Texts of a section that comes twice
-    are joined."""
+    """Return the text of each section of a case summary, by name, up to the auxiliary examinations. The texts of a
+    section that occurs twice are joined."""
     names = list(_WORDS["headings"])
     (_, before), *parts = split_at_headings(text, _HEADING.finditer(text))
     attrition.count("summaries with text before the first heading", bool(parts) and says_something(before))
@@ -136,7 +137,7 @@ def _sections(text: str, attrition: Attrition) -> dict[str, str]:
 
 
 def _add_block(results: dict[str, str], case: Element, block: str, language: str, attrition: Attrition) -> None:
-    """Add the results of a block of a case to ``results``, in place. A block such as ``laboratory_examination`` is an
+    """Add the results of one block of a case to ``results``, in place. A block such as ``laboratory_examination`` is an
     object of examinations, or a text."""
     if isinstance(content := case.value.get(block), str):
         attrition.count(f"{block} given as text", bool(_plain_text(content)) and block != "pathological_examination")
@@ -151,8 +152,8 @@ def _add_block(results: dict[str, str], case: Element, block: str, language: str
 
 
 def _split_examinations(text: str) -> Iterator[tuple[str, str]]:
-    """Split a text with several examinations at their headings ("Chest CT: ..."). Yields the name and the text of each;
-    the text before the first heading has an empty name."""
+    """Split a text about several examinations at their headings ("Chest CT: ..."). Yields name and text of each; the
+    text before the first heading has an empty name."""
     heads = [label for label in _PATTERN.label.finditer(text) if meaning(label[1]).terms or modality(label[1])]
     for heading, body in split_at_headings(text, heads):
         body = one_line(body) if heading is None else one_line(body).strip(";； ")
@@ -161,16 +162,17 @@ def _split_examinations(text: str) -> Iterator[tuple[str, str]]:
 
 
 def readable(name: str) -> str:
-    """``plain_computed_tomography_scan+color_doppler_ultrasound`` as ``Plain computed tomography scan + Color doppler
-    ultrasound``."""
+    """Return a name in words: ``plain_computed_tomography_scan+color_doppler_ultrasound`` becomes ``Plain computed
+    tomography scan + Color doppler ultrasound``."""
     parts = [_with_spaces(part).strip() for part in clean_name(name).split("+")]
     return " + ".join(part[:1].upper() + part[1:] for part in parts if part)
 
 
 def _result_text(content: Any, language: str) -> str:
-    """Write the text of one examination: result or findings first, the impression last and after its label.
+    """Write the result of one examination as text: result and findings first, the impression last and after its label.
 
-    The list of abnormal values repeats the result, so it is used only where there is no other.
+    The list of abnormal values repeats the result, so it is used only where there is nothing else. ``language`` is that
+    of the label.
     """
     if not isinstance(content, Mapping):
         return _plain_text(content)
@@ -185,10 +187,10 @@ def _result_text(content: Any, language: str) -> str:
 
 
 def _plain_text(content: Any) -> str:
-    """Any JSON value on one line; empty where it says that there is no result."""
+    """Write any JSON value on one line; parts that say that there is no result are left out."""
     return flat_text(content, _with_spaces, lambda text: not is_absent(text) and not _PATTERN.none.fullmatch(text))
 
 
 def _with_spaces(name: str) -> str:
-    """A name with spaces in place of underscores."""
+    """Return a name with spaces instead of underscores."""
     return name.replace("_", " ")

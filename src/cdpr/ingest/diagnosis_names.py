@@ -1,4 +1,5 @@
-"""Under which names a text gives a diagnosis away: of the patient or of a relative, and not where it is negated."""
+"""Finds where a text names the diagnosis of a case, by any of its names, and so gives it away. A diagnosis that is
+negated is not counted; one of a relative is marked."""
 
 import functools
 import itertools
@@ -22,7 +23,8 @@ _UP_TO_THREE_WORDS = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
 
 @dataclass(frozen=True)
 class Mention:
-    """The words of a text, from ``start`` to ``end``, that name a diagnosis, and whether a relative has it."""
+    """The place in a text, from ``start`` to ``end``, that names a diagnosis: its ``words``, and whether a ``relative``
+    of the patient has the disease."""
 
     start: int
     end: int
@@ -32,7 +34,8 @@ class Mention:
 
 @functools.cache
 def _diseases_by_spelling() -> dict[str, list[Term]]:
-    """The diseases of the vocabulary and of ``abbreviations.csv``, by each spelling in its :func:`_lookup_form`."""
+    """Index the known diseases, those of the vocabulary and of ``abbreviations.csv``, by the :func:`_lookup_form` of
+    each of their spellings. An abbreviation may mean several diseases."""
     rows = shipped_table("cdpr.ingest", "abbreviations.csv")
     short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in rows)
     terms: dict[str, list[Term]] = {}
@@ -42,19 +45,21 @@ def _diseases_by_spelling() -> dict[str, list[Term]]:
 
 
 def _lookup_form(name: str) -> str:
-    """A normalised name with each word replaced by the first of its synonyms: "Lung carcinoma" is "lung cancer"."""
+    """Return the normalised name with each word replaced by the first of its synonyms: "Lung carcinoma" becomes "lung
+    cancer"."""
     return " ".join(_synonyms(word)[0] for word in normalise(name).split())
 
 
 def _synonyms(word: str) -> Sequence[str]:
-    """The synonyms of a word within a name, itself included."""
+    """Return the words that mean the same as ``word`` within the name of a disease, with the word itself."""
     return next((group for group in _WORDS["same"] if word.casefold() in group), (word,))
 
 
 @functools.lru_cache(maxsize=4096)
 def names_of(diagnosis: str) -> tuple[str, ...]:
-    """All names of a diagnosis: the text itself, the first of a numbered list, its leading disease, these without
-    qualifiers, the known diseases with which they or their cause begin or end, and the aliases of all of these.
+    """List all names of a diagnosis. These are the text itself, the first entry of a numbered list, its leading
+    disease, these without qualifiers such as "acute", known diseases with which they or the stated cause begin or end,
+    and all aliases.
 
     For "Acute on chronic systolic heart failure" there are also "systolic heart failure", "Heart failure" and "CHF".
     """
@@ -74,15 +79,15 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
 
 
 def _without_qualifiers(name: str) -> str:
-    """The name without its qualifiers ("acute", "severe", ...) at the beginning and end."""
+    """Return the name without qualifiers ("acute", "severe", ...) at its beginning and end."""
     while (shorter := _PATTERN.qualifier.sub("", name).strip(" ,.-")) != name:
         name = shorter
     return name
 
 
 def _diseases_within(phrase: str) -> Iterator[str]:
-    """Yield the beginnings and ends of a phrase, in whole words, that are known diseases. Those of up to three letters
-    must be in capitals."""
+    """Yield the known diseases with which a phrase begins or ends, in whole words. A name of up to three letters must
+    be in capitals."""
     words = phrase.split()
     parts = {(0, end) for end in range(1, len(words) + 1)} | {(start, len(words)) for start in range(len(words))}
     for start, end in sorted(parts):
@@ -95,8 +100,8 @@ def _diseases_within(phrase: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _exact_pattern(diagnosis: str) -> re.Pattern[str]:
-    """A regular expression for any name of a diagnosis as whole words, longest first, in singular or plural, with any
-    punctuation between the words."""
+    """Compile a regular expression that matches any name of a diagnosis as whole words, the longest first, in singular
+    or plural, with any punctuation between the words."""
     names = sorted(names_of(diagnosis), key=lambda n: (-len(n), n))
     chinese = [_name_pattern(name) for name in names if CHINESE.search(name)]
     others = "|".join(_name_pattern(name) for name in names if not CHINESE.search(name))
@@ -105,9 +110,10 @@ def _exact_pattern(diagnosis: str) -> re.Pattern[str]:
 
 
 def _name_pattern(name: str) -> str:
-    """A regular expression for one name: its words in any spelling, with any punctuation between them.
+    """Return a regular expression for one name of a diagnosis: its words in any spelling, with any punctuation between
+    them.
 
-    An abbreviation of up to four capitals matches only as it is written, so that "pe" in a sentence is not "PE".
+    An abbreviation of up to four capitals matches only in capitals, so that "pe" in a sentence is not "PE".
     """
     words, between = _PATTERN.word.findall(name), r"[\W_]+"
     if CHINESE.search(name):
@@ -120,27 +126,27 @@ def _name_pattern(name: str) -> str:
 
 
 def _word_pattern(word: str) -> str:
-    """A regular expression for a word or its synonyms; a possessive ending may be left out."""
+    """Return a regular expression for a word or any of its synonyms; a possessive ending may be left out."""
     bare = re.sub(r"['’]s$", "", word)
     spelt = "|".join(map(re.escape, _synonyms(bare)))
     return f"(?:{spelt})" + ("" if bare == word else "(?:['’]?s)?")
 
 
 def _last_word_pattern(word: str) -> str:
-    """A regular expression for the last word of a name in singular or plural, also a Greek one (keratosis,
+    """Return a regular expression for the last word of a name in singular or plural, also a Greek plural (keratosis,
     keratoses)."""
     spelt = _word_pattern(_singular(word)) + "(?:e?s)?"
     return f"(?:{re.escape(word[:-2])}[ie]s|{spelt})" if _PATTERN.greek.search(word) else spelt
 
 
 def _singular(word: str) -> str:
-    """The word without the s of its plural."""
+    """Return the word without the s of its plural; a word of other form is returned unchanged."""
     return word[:-1] if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
 
 
 def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
-    """Where a text names the diagnosis without negating it, in the order of the text; with ``loose`` also by its words
-    in another order, without the general ones, or by their initials."""
+    """Find the places where a text names the diagnosis without negating it, in the order of the text. With ``loose``,
+    shortened, reordered and abbreviated names are found too."""
     spans = exact = [match.span() for match in _exact_pattern(diagnosis).finditer(text)]
     if loose:
         exact = [(a, b) for a, b in exact if " " in text[a:b] or not _PATTERN.test_alone.match(text, b)]
@@ -158,8 +164,9 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
 
 
 def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bool:
-    """Whether a single word of the diagnosis, from ``start`` to ``end``, names another disease with the adjective
-    before it ("rheumatoid arthritis"), or a test with the words after it. Several words do not."""
+    """Whether a single word of the diagnosis, from ``start`` to ``end`` of the text, is part of another name: of a
+    disease by the adjective before it ("rheumatoid arthritis"), or of a test by the words after it. False for several
+    words."""
     if " " in text[start:end]:
         return False
     if TEST.match(text, end):
@@ -171,8 +178,8 @@ def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bo
 
 @functools.lru_cache(maxsize=4096)
 def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
-    """A regular expression for shortened, reordered and abbreviated names of a diagnosis; without any it matches
-    nothing."""
+    """Compile a regular expression that matches shortened, reordered and abbreviated names of a diagnosis. Where there
+    are none it matches nothing."""
     patterns: list[str] = []
     whole = one_line(diagnosis)
     leading = leading_disease(whole)
@@ -189,19 +196,20 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
 
 
 def _bracket_patterns(name: str) -> list[str]:
-    """Patterns for what a name has in brackets: "COPD" of "Chronic obstructive pulmonary disease (COPD)"."""
+    """Return regular expressions for the texts in brackets within a name: "COPD" in "Chronic obstructive pulmonary
+    disease (COPD)"."""
     return [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
 
 
 def _initials_pattern(words: Sequence[str]) -> str:
-    """A pattern for the initials of a name: "AMI" of "Acute myocardial infarction". Two letters would say too
-    little, so the caller passes at least three words."""
+    """Return a regular expression for the initials of a name: "AMI" for "Acute myocardial infarction". Callers pass at
+    least three words, because two letters have too many meanings."""
     return "".join(word[0].upper() for word in words) + r"(?!\w)"
 
 
 def _shortened_patterns(words: Sequence[str]) -> list[str]:
-    """Patterns for a name without one of the words before its last: "peptic ulcer" and "gastric ulcer" of "Gastric
-    peptic ulcer". None where the last word is a general one ("disease")."""
+    """Return regular expressions for a name without one of the words before its last: "peptic ulcer" and "gastric
+    ulcer" for "Gastric peptic ulcer". None where the last word is a general one ("disease")."""
     if words[-1].casefold() in _WORDS["general"]:
         return []
     shortened = [[*words[:i], *words[i + 1 :]] for i in range(len(words) - 1)]
@@ -209,15 +217,15 @@ def _shortened_patterns(words: Sequence[str]) -> list[str]:
 
 
 def _telling_words(words: Sequence[str]) -> list[str]:
-    """The words of a name that give the diagnosis away: "Crohn" of "Severe Crohn's disease". They are no general words
-    or qualifiers, and have more than four letters."""
+    """Return the words of a name that give the diagnosis away: "Crohn" of "Severe Crohn's disease". They have more than
+    four letters and are neither general words nor qualifiers."""
     telling = [word for word in words if len(word) > 4 and word.casefold() not in _TOO_GENERAL]
     return list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in telling))
 
 
 def _reordered_patterns(telling: Sequence[str]) -> list[str]:
-    """Patterns for the telling words of a name in any order: "infarction of the myocardial wall" of "Acute myocardial
-    infarction". None for more than four words, which have too many orders."""
+    """Return regular expressions for the telling words of a name in any order: "infarction of the myocardial wall" for
+    "Acute myocardial infarction". None for more than four words, which have too many orders."""
     if not 1 <= len(telling) <= 4:
         return []
     orders = itertools.permutations(map(_inflected_pattern, telling))
@@ -225,40 +233,42 @@ def _reordered_patterns(telling: Sequence[str]) -> list[str]:
 
 
 def _disease_word_patterns(telling: Sequence[str]) -> list[str]:
-    """Patterns for each telling word that names a disease by itself: "pancreatitis" of "Gallstone pancreatitis"."""
+    """Return a regular expression for each telling word that names a disease by itself: "pancreatitis" of "Gallstone
+    pancreatitis"."""
     diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE]
     return [f"(?i:{_inflected_pattern(word)})" for word in diseases]
 
 
 def _inflected_pattern(word: str) -> str:
-    """A regular expression for a word in singular, plural or possessive."""
+    """Return a regular expression for a word in singular, plural or possessive."""
     spelt = f"{word[:-2]}[ie]s" if _PATTERN.greek.search(word) else rf"{re.escape(_singular(word))}(?:['’]?e?s)?"
     return rf"{spelt}(?!\w)"
 
 
 def mask(text: str, mentions_found: Iterable[Mention]) -> str:
-    """The text with :data:`BLANK` in place of these mentions."""
+    """Return the text with each of these mentions replaced by ``___`` (:data:`BLANK`)."""
     for mention in sorted(mentions_found, key=lambda m: -m.start):
         text = text[: mention.start] + BLANK + text[mention.end :]
     return text
 
 
 def _is_false_friend(text: str, start: int, end: int) -> bool:
-    """Whether a name, from ``start`` to ``end``, is only a part of a phrase with another meaning ("heat stroke")."""
+    """Whether the name from ``start`` to ``end`` of the text is only a part of a phrase with another meaning ("heat
+    stroke")."""
     phrases = (phrase.span() for phrase in _PATTERN.false_friend.finditer(text))
     return any(first <= start and end <= last and (first, last) != (start, end) for first, last in phrases)
 
 
 def _is_negated(text: str, start: int, end: int) -> bool:
-    """Whether a name, from ``start`` to ``end``, is negated: by a word before it whose clause reaches it, or right
-    after it."""
+    """Whether the name from ``start`` to ``end`` of the text is negated: by a word before it in the same clause ("no
+    gout"), or right after it."""
     cues = list(_PATTERN.negation.finditer(text, max(0, start - 400), start))
     return bool((cues and _reaches(text, cues[-1], start)) or _PATTERN.negated_after.match(text, end))
 
 
 def _reaches(text: str, cue: re.Match[str], start: int) -> bool:
-    """Whether the clause of a negation (``cue``) goes on until ``start``. Beyond a comma it does in "denies a, b" and
-    in "no a, b or c", but not in "no a, b"."""
+    """Whether the negation ``cue`` still holds at ``start``. It ends with its clause. After a comma it holds in "denies
+    a, b" and in "no a, b or c", but not in "no a, b"."""
     between = _PATTERN.carries.sub(" ", text[cue.start() : start])
     if _PATTERN.clause_end.search(between + text[start]):
         return False
@@ -266,8 +276,8 @@ def _reaches(text: str, cue: re.Match[str], start: int) -> bool:
 
 
 def _is_of_relative(text: str, start: int, end: int) -> bool:
-    """Whether a relative has the disease that is named from ``start`` to ``end``: one is the subject of the sentence up
-    to there, or is named right after it ("gout in his father")."""
+    """Whether a relative has the disease that is named from ``start`` to ``end`` of the text: a relative is the subject
+    of the sentence up to there, or is named right after it ("gout in his father")."""
     if _PATTERN.in_relative.match(text, end):
         return True
     relatives = list(_PATTERN.someone.finditer(text, max(0, start - 200), start))

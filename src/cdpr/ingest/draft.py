@@ -1,5 +1,5 @@
-"""From the draft of a case, which an importer makes, to its record: checks and leak control are shared by all data
-sets."""
+"""Turns the draft of a case, which an importer makes, into its record. The checks and the leak control are the same for
+all data sets."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,14 +23,14 @@ CUT = "physical examinations that end at a heading of something else"
 class Draft:
     """A case as its source has it, before checks and leak control.
 
-    ``history`` has texts by section of the case summary, ``results`` and ``physical`` texts by examination key.
+    ``history`` has texts by section of the case summary; ``results`` and ``physical`` have texts by examination key.
     ``diagnosis`` is the primary one, ``final_diagnosis`` the source's whole text if it says more. ``subject_key`` is
-    the patient's identifier, by default the case's. ``language`` is that of the source, by default the one in which
-    complaint and present illness are written.
+    the patient's identifier; if empty, the case's is used. ``language`` is that of the source; if None, that of
+    complaint and present illness is used.
 
     ``rejected`` is the rule by which the importer already found the case unusable, None if it did not. ``where``
-    describes the case without a word of it, for the examples of a rule that drops many. ``needs_physical``: a case
-    without physical examination is dropped, as the pipeline behind the paper's MIMIC-IV cases does.
+    describes the case without a word of it, as an example where a rule drops many cases. ``needs_physical``: a case
+    without physical examination is dropped, as the pipeline of the paper's MIMIC-IV cases does.
     """
 
     note_id: str
@@ -48,11 +48,11 @@ class Draft:
 
 @dataclass
 class Import:
-    """One import of a data set: what an importer receives beside the settings of its data set.
+    """What an importer gets beside the settings of its data set.
 
-    ``credentialed`` marks the cases whose text must not leave the machine. ``leaks`` are the settings of leak control.
-    ``attrition`` counts. ``path`` is the file or folder with the raw data, ``state`` a folder for unfinished work,
-    which survives a kill.
+    ``credentialed`` marks cases whose text must not leave the machine. ``leaks`` are the settings of leak control.
+    ``attrition`` collects counts. ``path`` is the file or folder with the raw data, ``state`` a folder for unfinished
+    work, which survives a kill.
     """
 
     credentialed: bool
@@ -62,7 +62,7 @@ class Import:
     state: Path = Path()
 
     def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
-        """Yield the records of the usable drafts; of several drafts with one ``note_id`` only the first is usable."""
+        """Yield the records of the usable drafts. Of several drafts with one ``note_id`` only the first is usable."""
         identifiers: set[str] = set()
         for draft in drafts:
             if draft.note_id in identifiers:
@@ -72,8 +72,8 @@ class Import:
                 yield record
 
     def record(self, draft: Draft) -> CaseRecord | None:
-        """Check a draft, control its leaks, and make its record, with split ``test`` until the data set is split.
-        Returns None, counted in ``attrition``, when a rule drops the case."""
+        """Check a draft, remove its leaks as the settings say, and return its record. Its split is ``test`` until the
+        data set is split. Returns None, counted in ``attrition``, where a rule drops the case."""
         attrition = self.attrition
         attrition.read += 1
         if rule := draft.rejected or _failed_rule(draft):
@@ -102,8 +102,8 @@ class Import:
         )
 
     def _clean_results(self, draft: Draft) -> dict[str, str]:
-        """The physical items and other results of a draft as plain text. Results without content, and entries whose
-        name is no examination, are left out and counted."""
+        """Return the physical findings and the other results of a draft as plain text, by examination key. Results
+        without content, and entries whose name is no examination, are left out and counted."""
         absent = {key for key, text in draft.results.items() if is_absent(text)}
         self.attrition.count("results that say that there is none", len(absent))
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
@@ -117,15 +117,15 @@ Importer = Callable[[Any, Import], Iterator[CaseRecord]]
 
 
 def _clean_history(draft: Draft) -> dict[str, str]:
-    """The sections of a draft's history that say something, as plain text. Line ends stay, because they may end a
-    sentence; empty lines go."""
+    """Return the sections of a draft's history that say something, as plain text. Line ends are kept, because they may
+    end a sentence; empty lines are removed."""
     texts = {name: plain_text(visible(text)) for name, text in draft.history.items()}
     lines = {name: map(one_line, text.splitlines()) for name, text in texts.items() if not is_absent(text)}
     return {name: "\n".join(filter(None, section)) for name, section in lines.items()}
 
 
 def _failed_rule(draft: Draft) -> str | None:
-    """The first rule that drops a draft because it lacks something; None for a usable one."""
+    """Return the rule that drops a draft because it lacks something; None for a usable draft."""
     if is_absent(draft.diagnosis) or draft.diagnosis.casefold() == "none":
         return "no diagnosis"
     if is_code(draft.diagnosis):

@@ -1,9 +1,9 @@
-"""An export in FHIR R4 (bundles, or NDJSON files of a bulk export) -> case records.
+"""Imports an export in FHIR R4: bundles, or the NDJSON files of a bulk export.
 
-An encounter with a primary diagnosis is a case; where a patient has no encounter, the whole record is one.
-Observations, reports and procedures become examinations (:mod:`.fhir_results`); complaint, history and physical
-examination come from the notes of the encounter, with the same headings as MIMIC-IV's, so that hospital course and
-assessment are not read.
+An encounter with a primary diagnosis is a case; of a patient without encounters, the whole record is one. Observations,
+reports and procedures become examinations (:mod:`.fhir_results`). Complaint, history and physical examination are read
+from the notes of the encounter, by the same headings as in MIMIC-IV, so that hospital course and assessment are not
+read.
 """
 
 import math
@@ -34,8 +34,9 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass
 class _Case:
-    """An encounter of a patient, or a patient without any encounter. ``parts`` are the encounters that are part of the
-    encounter, ``resources`` all others that belong to it or to its parts."""
+    """An encounter of a patient, or a patient without encounters (``encounter`` is then None). ``parts`` are the
+    encounters that are part of this encounter; ``resources`` are all other resources that belong to it or to its
+    parts."""
 
     patient: Resource | None
     encounter: Resource | None
@@ -44,20 +45,20 @@ class _Case:
 
     @property
     def start(self) -> datetime | None:
-        """When the first of its encounters began; without an encounter, the time of the first result. None where
-        neither is known."""
+        """The time when the encounter, or the first of its parts, began; without an encounter, the time of the first
+        result. None where it is unknown."""
         if self.encounter is not None:
             return min(filter(None, (one.child("period").moment("start") for one in self.encounters)), default=None)
         return min(filter(None, map(time_of, of_kind(self.resources, *_RESULTS))), default=None)
 
     @property
     def encounters(self) -> list[Resource]:
-        """The encounter, then its parts."""
+        """The encounter and its parts, in this order; empty where the patient has no encounter."""
         return [self.encounter, *self.parts] if self.encounter else []
 
     def overlaps(self, first: datetime | None, last: datetime | None) -> bool:
-        """Whether the time from ``first`` to ``last`` overlaps the encounter; False where either time is unknown. An
-        encounter without an end goes on."""
+        """Whether the time from ``first`` to ``last`` overlaps the encounter; False where any of the times is unknown.
+        An encounter without an end has not ended."""
         if first is None or last is None or self.start is None or self.encounter is None:
             return False
         end = max(one.child("period").moment("end", end=True) or _LAST for one in self.encounters)
@@ -65,7 +66,8 @@ class _Case:
 
 
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
-    """Read an export in FHIR R4. Yields the records of all usable encounters. Raises IngestError."""
+    """Read an export in FHIR R4. Yields the records of all usable cases. Raises IngestError for an export that cannot
+    be read."""
     scopes = read_resources(work.path, _KINDS, work.attrition)
     hours = None if source.hours_after_start is None else timedelta(hours=source.hours_after_start)
     cases = _make_cases(scopes, work.attrition)
@@ -73,7 +75,8 @@ def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
 
 
 def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
-    """Make the cases of an export, in its order, and give every other resource to the case that it belongs to."""
+    """Make the cases of an export, in its order, and add every other resource to the case to which it belongs.
+    Encounters that did not take place, and resources of no case, are counted and left out."""
     everything = [resource for scope in scopes for resource in scope.resources]
     cases: list[_Case] = []
     for encounter in of_kind(everything, "Encounter"):
@@ -108,8 +111,8 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
 
 
 def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resource:
-    """The outermost encounter of which one is part (``partOf``), directly or through others; itself where it is part of
-    none that is known, or where the references form a ring."""
+    """Return the outermost encounter of which ``encounter`` is part (``partOf``), directly or through others. It is
+    returned itself where it is part of none that is ``known``, or where the references form a ring."""
     chain = [encounter]
     while (above := chain[-1].resolve(chain[-1].child("partOf").text("reference"))) and above in known:
         if above in chain:
@@ -119,21 +122,22 @@ def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resour
 
 
 def _is_lasting(resource: Resource) -> bool:
-    """Whether a resource is about the patient, not about one encounter: an allergy, a relative, a problem."""
+    """Whether a resource is about the patient, not about one encounter: an allergy, the disease of a relative, an entry
+    of the problem list."""
     lasting = resource.kind in ("AllergyIntolerance", "FamilyMemberHistory")
     return lasting or (resource.kind == "Condition" and "problem-list-item" in resource.codes("category"))
 
 
 def _patient_of(resource: Resource) -> Resource | None:
-    """The patient that a resource is about; None where it names none that is known."""
+    """Return the patient whom a resource names; None where it names none that the export has."""
     return resource.resolve((resource.child("subject") or resource.child("patient")).text("reference"))
 
 
 def _owner(
     resource: Resource, by_encounter: Mapping[Resource, _Case], by_patient: Mapping[Resource | None, list[_Case]]
 ) -> _Case | None:
-    """The case to which a resource belongs: that of the encounter that it names. If it names none, the only case of its
-    patient, or the one in whose time it falls. None where there is no such case."""
+    """Return the case to which a resource belongs: that of the encounter that it names. If it names none, it belongs to
+    the only case of its patient, or to the case in whose time it falls. None where there is no such case."""
     for reference in (resource.child("encounter"), *resource.child("context").children("encounter")):
         if reference:
             encounter = resource.resolve(reference.text("reference"))
@@ -149,8 +153,9 @@ def _owner(
 
 
 def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
-    """Make the draft of a case: history and physical examination from its notes and then from its codes, results,
-    primary diagnosis. ``hours`` and ``by_onset`` are the settings ``hours_after_start`` and ``diagnosis_by_onset``."""
+    """Make the draft of a case: history and physical examination from its notes, completed by its coded resources;
+    results; and the primary diagnosis. ``hours`` and ``by_onset`` are the settings ``hours_after_start`` and
+    ``diagnosis_by_onset``."""
     person = _person(case)
     results, social = collect_results(_result_resources(case, hours, attrition), person, attrition)
     primary, complaints = _diagnosis_and_complaints(case, by_onset, attrition)
@@ -186,21 +191,22 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
 
 
 def _describe(case: _Case) -> str:
-    """Describe an encounter without a word of the patient, for the examples of a rule that drops many: its class, and
-    the kinds of its resources."""
+    """Describe a case without a word of the patient: the class of its encounter, and the kinds of its resources. The
+    text is an example where a rule drops many cases."""
     kinds = Counter(resource.kind for resource in case.resources)
     classes = {one.child("class").text("code") for one in case.encounters}
     return f"encounter of class {'/'.join(sorted(classes)) or 'none'} with {', '.join(sorted(kinds)) or 'nothing'}"
 
 
 def _join_distinct(texts: Iterable[str]) -> str:
-    """The texts that say something, each once, joined by semicolons."""
+    """Join the texts that say something by semicolons, each once."""
     return "; ".join(filter(says_something, dict.fromkeys(texts)))
 
 
 def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
-    """The resources with results of a case, in the order of their times, and the observations that its reports and
-    panels list. Those later than ``hours`` after the start are left out and counted."""
+    """Return the observations, reports and procedures of a case, in the order of their times, with the observations
+    that its reports and panels list. Those later than ``hours`` after the start of the case are left out and counted;
+    None leaves out none."""
     resources = [one for one in of_kind(case.resources, *_RESULTS) if not _is_note(one)]
     reports = of_kind(resources, "DiagnosticReport", "Observation")
     references = ((one, part) for one in reports for part in (*one.children("result"), *one.children("hasMember")))
@@ -214,18 +220,19 @@ def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition
 
 
 def _condition(encounter: Resource, entry: FhirElement) -> Resource | None:
-    """The condition that an entry of ``Encounter.diagnosis`` refers to; None for anything else."""
+    """Return the condition to which an ``entry`` of ``Encounter.diagnosis`` refers; None where it refers to anything
+    else."""
     condition = encounter.resolve(entry.child("condition").text("reference"))
     return condition if condition and condition.kind == "Condition" else None
 
 
 def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition) -> tuple[Resource | None, list[str]]:
-    """The condition that is the primary diagnosis of a case, and its complaints: reasons of its encounters, and
-    conditions with the role "chief complaint".
+    """Return the condition that is the primary diagnosis of a case (None without one), and its complaints in words:
+    reasons of its encounters, and conditions with the role "chief complaint".
 
-    Diagnoses that an encounter names come first, by role and rank; then those of category ``encounter-diagnosis``, then
-    those that name the encounter and no category, and with ``by_onset`` last those that began within the encounter. Of
-    equal ones a disorder comes before a finding.
+    Diagnoses that an encounter names come first, by role and rank. Where there are none: conditions of category
+    ``encounter-diagnosis``, then those that name the encounter and no category, and with ``by_onset`` last those that
+    began within the encounter. Among equals a disorder comes before a finding.
     """
     complaints: list[str] = []
     candidates: list[tuple[float, float, Resource]] = []
@@ -263,7 +270,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
 
 
 def _is_confirmed_illness(condition: Resource, attrition: Attrition) -> bool:
-    """Whether a condition is an illness, and not refuted or provisional; others are counted."""
+    """Whether a condition is an illness that is neither refuted nor provisional. Other conditions are counted."""
     refuted = bool(condition.codes("verificationStatus") & _REFUTED)
     no_illness = not refuted and _illness_rank(condition) is None
     attrition.count("conditions that are not confirmed", refuted)
@@ -272,8 +279,8 @@ def _is_confirmed_illness(condition: Resource, attrition: Attrition) -> bool:
 
 
 def _illness_rank(condition: Resource) -> int | None:
-    """The preference of a condition as diagnosis, by the kind that SNOMED CT puts in brackets at the end of a name: 0
-    for a disorder or without a kind, 1 for a finding; None for what is no illness."""
+    """Return how well a condition fits as diagnosis: 0 for a disorder or an unknown kind, 1 for a finding, None for
+    what is no illness. SNOMED CT writes the kind in brackets at the end of a name: "Asthma (disorder)"."""
     text, codes = condition.display("code"), condition.codes("code")
     kind = _PATTERN.kind.search(text)
     unfit = _PATTERN.never_diagnosed.search(text) or any(map(_PATTERN.no_illness.fullmatch, codes))
@@ -281,7 +288,8 @@ def _illness_rank(condition: Resource) -> int | None:
 
 
 def _earlier_problems(case: _Case, primary: Resource | None) -> Iterator[str]:
-    """The conditions of the problem list that were known before the encounter, in words."""
+    """Yield the names of the conditions on the problem list that were known before the encounter, without
+    ``primary``."""
     for condition in of_kind(case.resources, "Condition"):
         moment = condition.moment("onsetDateTime") or condition.moment("recordedDate")
         before = moment is None or case.start is None or moment < case.start
@@ -290,7 +298,8 @@ def _earlier_problems(case: _Case, primary: Resource | None) -> Iterator[str]:
 
 
 def _person(case: _Case) -> Person:
-    """Sex and age when the case began: whole years, or a fraction of the first year."""
+    """Return sex and age of the patient when the case began. The age is in whole years, or a fraction in the first
+    year; None where it is unknown."""
     patient, start = case.patient, case.start
     born = patient.moment("birthDate") if patient else None
     days = (start.date() - born.date()).days if born and start else -1
@@ -301,7 +310,7 @@ def _person(case: _Case) -> Person:
 
 
 def _family_history(case: _Case) -> Iterator[str]:
-    """The conditions of relatives, each as ``Mother: asthma``."""
+    """Yield the conditions of relatives, each as ``Mother: asthma``."""
     for relative in of_kind(case.resources, "FamilyMemberHistory"):
         who = relative.display("relationship") or "Relative"
         diseases = filter(None, (one.display("code") for one in relative.children("condition")))
@@ -309,8 +318,8 @@ def _family_history(case: _Case) -> Iterator[str]:
 
 
 def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str, str]]:
-    """Read the history (texts by section) and the physical examination (by key) from the notes of a case. Where two
-    notes have the same section, the first counts."""
+    """Read the history (texts by section) and the physical examination (texts by key) from the notes of a case. Where
+    several notes have the same section, the first is used."""
     history: dict[str, str] = {}
     physical: dict[str, str] = {}
     for text, whole in _note_texts(case, attrition):
@@ -322,8 +331,8 @@ def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict
 
 
 def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
-    """Yield the texts of a case that may have history and physical examination, structured ones first, each
-    with whether it is a whole note. Withdrawn notes are counted."""
+    """Yield the texts of a case that may contain history and physical examination, structured ones first. Each comes
+    with whether it is a whole note. Withdrawn notes are left out and counted."""
     for resource in of_kind(case.resources, "Composition"):
         if resource.text("status") in FINAL:
             yield from ((section, False) for section in _composition_sections(resource))
@@ -339,7 +348,7 @@ def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]
 
 
 def _composition_sections(content: FhirElement) -> Iterator[str]:
-    """Yield the sections of a composition, and those within them, each below its heading."""
+    """Yield each section of a FHIR composition, and each section within it, as its title, a colon and its text."""
     for section in content.children("section"):
         code = next((name for code, name in _SECTIONS.items() if code in section.codes("code")), "")
         title, body = code or one_line(section.text("title")), html_text(section.child("text").text("div"))
@@ -351,7 +360,7 @@ def _composition_sections(content: FhirElement) -> Iterator[str]:
 
 
 def _answers(content: FhirElement) -> Iterator[str]:
-    """Yield the answers of a questionnaire, each below its question as a heading."""
+    """Yield the answers of a questionnaire, each as the question, a colon and the answer."""
     for item in content.children("item"):
         values = filter(None, map(read_value, item.children("answer")))
         if text := "; ".join(" ".join(filter(None, value)) for value in values):
@@ -360,12 +369,13 @@ def _answers(content: FhirElement) -> Iterator[str]:
 
 
 def _is_note(resource: Resource) -> bool:
-    """Whether a report is a clinical note, as US Core exchanges them, and no examination."""
+    """Whether a report is a clinical note, which US Core exchanges as a report, and no examination."""
     return resource.kind == "DiagnosticReport" and bool((resource.codes("code") | resource.codes("category")) & _NOTES)
 
 
 def _note_attachments(resource: Resource) -> list[FhirElement]:
-    """The attachments of a document, or of a report that is a note; those of other reports are results."""
+    """Return the attachments of a document, or of a report that is a note; empty for other reports, whose attachments
+    are results."""
     if resource.kind == "DiagnosticReport":
         return resource.children("presentedForm") if _is_note(resource) else []
     return [one.child("attachment") for one in resource.children("content")]

@@ -1,7 +1,7 @@
-"""Reading FHIR R4: resources of bundles and NDJSON files, typed access to their elements, references between them.
+"""Reads FHIR R4: the resources of bundles and NDJSON files, their elements by type, and references between them.
 
-https://hl7.org/fhir/R4/ (bundle.html, references.html, datatypes.html). Every element that is not of the type that R4
-gives it is an IngestError with file, line or place, and element.
+See https://hl7.org/fhir/R4/ (bundle.html, references.html, datatypes.html). An element that is not of the type that R4
+gives it raises IngestError with file, line or place, and element.
 """
 
 import base64
@@ -33,20 +33,20 @@ _WITH_CODE = ("Observation", "DiagnosticReport", "Condition", "Procedure")
 
 
 class FhirElement(Element):
-    """An element of a resource, with the data types of FHIR. ``displays`` are the words for codes that any resource of
-    the export gives, by code."""
+    """An element of a FHIR resource, with access to the data types of FHIR. ``displays`` has the words that any
+    resource of the export gives for a code, by code."""
 
     remedy = "export it again as FHIR R4"
     displays: Mapping[str, str] = MappingProxyType({})  # what other places of the export call a code
 
     def _element(self, name: str, value: Any) -> "FhirElement":
-        """Make the element ``name`` of this one, with the content ``value``."""
+        """Make the part ``name`` of this element, with the content ``value``."""
         part = FhirElement(value, self.path, self.line, self._place_of(name))
         part.displays = self.displays
         return part
 
     def moment(self, name: str, end: bool = False) -> datetime | None:
-        """Read a date or time; None where it is absent. A time without a zone is UTC.
+        """Read the date or time ``name``; None where it is absent. A time without a zone is UTC.
 
         A date without a time is the first moment of its day, month or year; with ``end`` it is the last one. Raises
         IngestError for text that is no date or time.
@@ -70,16 +70,18 @@ class FhirElement(Element):
         return moment
 
     def display(self, name: str) -> str:
-        """The CodeableConcept of this name in words (:func:`concept_display`)."""
+        """Return the CodeableConcept ``name`` in words, as :func:`concept_display` does; empty where it is absent."""
         return concept_display(self.child(name))
 
     def children(self, name: str) -> "list[FhirElement]":
-        """The list of elements of this name; STU3 has a single element where R4 has a list of some names."""
+        """Return the list of elements ``name``. A single element counts as a list of one, since STU3 has one where R4
+        has a list."""
         alone = isinstance(self.value.get(name), Mapping)
         return [self.child(name)] if alone else super().children(name)
 
     def codes(self, name: str) -> set[str]:
-        """The codes of a CodeableConcept, or of a list of them; STU3 has a bare code in place of some."""
+        """Return the codes of the CodeableConcept ``name``, or of a list of them. STU3 has a plain code instead of
+        some."""
         if isinstance(self.value.get(name), str):
             return {self.text(name)} - {""}
         concepts = self.children(name) if isinstance(self.value.get(name), list) else [self.child(name)]
@@ -87,8 +89,8 @@ class FhirElement(Element):
 
 
 def concept_display(concept: FhirElement) -> str:
-    """A CodeableConcept in words: its text or display, else the display that its code has elsewhere in the export, else
-    LOINC's name for a common code. Empty without any."""
+    """Return a CodeableConcept in words: its text or display, else the display that its code has elsewhere in the
+    export, else LOINC's name for a common code. Empty where it has none of these."""
     codings = [(coding.text("display"), coding.text("code")) for coding in concept.children("coding")]
     known = (concept.displays.get(code) or _WORDS["loinc"].get(code, "") for _, code in codings)
     return one_line(next(filter(None, [concept.text("text"), *(display for display, _ in codings), *known]), ""))
@@ -96,10 +98,11 @@ def concept_display(concept: FhirElement) -> str:
 
 @dataclass
 class Scope:
-    """Resources that may refer to one another: those of one bundle, or of all NDJSON files.
+    """The resources that may refer to one another: those of one bundle, or of all NDJSON files together.
 
-    ``prefix`` is put before the identifiers of its resources, so that they differ from those of other bundles.
-    ``displays`` are the words for codes in the whole export, ``by_reference`` the resources by what may refer to them.
+    ``prefix`` is put before the identifiers of the resources, so that they differ from those of other bundles.
+    ``displays`` has the words for codes in the whole export, ``by_reference`` each resource by its URL and by
+    ``Kind/id``.
     """
 
     prefix: str = ""
@@ -108,9 +111,9 @@ class Scope:
     by_reference: dict[str, "Resource"] = field(default_factory=dict)
 
     def add(self, resource: "Resource", address: str) -> bool:
-        """Add a resource, which others may refer to by its ``address`` (URL) and by ``Kind/id``. Returns whether the
-        same resource was there before; it is then not added again. Raises IngestError where another one was there under
-        one of these names."""
+        """Add a resource, to which others may refer by its ``address`` (URL) and by ``Kind/id``. Returns True, and adds
+        nothing, if an equal resource with one of these names was added before. Raises IngestError if a different one
+        was."""
         number = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{number}" if number else "") if name]
         known = next((self.by_reference[name] for name in names if name in self.by_reference), None)
@@ -124,10 +127,12 @@ class Scope:
 
 
 class Resource(FhirElement):
-    """A resource of type ``kind``. It may refer to the resources of its own ``scope``, and to those of the NDJSON
-    files, ``shared``. ``is_stu3``: it had element names of FHIR STU3, which now are those of R4."""
+    """A FHIR resource of the type ``kind``. It may refer to the resources of its own ``scope``, and to ``shared``,
+    those of the NDJSON files. ``is_stu3``: it had element names of FHIR STU3, which were replaced by those of R4."""
 
     def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
+        """Read the type, rename elements of STU3, and remember in ``shared.displays`` the words that this resource
+        gives for codes."""
         super().__init__(content.value, content.path, content.line, content.place)
         self.kind, self.scope, self.shared, self.displays = self.text("resourceType"), scope, shared, shared.displays
         self.is_stu3 = self._rename_stu3_names()
@@ -137,8 +142,8 @@ class Resource(FhirElement):
                     shared.displays.setdefault(coding.text("code"), display)
 
     def _rename_stu3_names(self) -> bool:
-        """Rename elements with a name of STU3 to that of R4, in place; returns whether there were any. Of an element
-        under both names the one that is later in the file counts."""
+        """Rename elements that have a name of STU3 to the name of R4, in place. Returns whether there were any. If an
+        element occurs under both names, the one later in the file is kept."""
         names = _R4_NAMES.get(self.kind, {})
         renamed = {names.get(name, name): content for name, content in self.value.items()}
         is_older = bool(names.keys() & self.value.keys())
@@ -148,11 +153,11 @@ class Resource(FhirElement):
 
     @property
     def identity(self) -> str:
-        """Its id, which differs from those of resources in other bundles."""
+        """The identifier of the resource, which is unique among all bundles."""
         return self.scope.prefix + (self.text("id") or self.place)
 
     def resolve(self, reference: str) -> "Resource | None":
-        """Find the resource to which a reference leads; None where the export does not have it."""
+        """Find the resource to which ``reference`` refers; None where the export does not have it."""
         text = reference.partition("/_history/")[0]
         if text.startswith("#"):
             inner = [one for one in self.children("contained") if one.text("id") == text[1:]]
@@ -163,8 +168,8 @@ class Resource(FhirElement):
         return next(filter(None, by_reference), None)
 
     def attached_texts(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
-        """Yield the texts of attachments. Those that are no text or are not in the export are counted. Raises
-        IngestError for text that cannot be decoded."""
+        """Yield the text of each of ``attachments``. Attachments that are no text, or not in the export, are counted.
+        Raises IngestError for text that cannot be decoded."""
         for attachment in attachments:
             if (text := self._attachment_text(attachment)) is None:
                 attrition.count("attachments that are no text or lie elsewhere")
@@ -172,8 +177,8 @@ class Resource(FhirElement):
                 yield text
 
     def _attachment_text(self, attachment: FhirElement) -> str | None:
-        """Decode the text of an attachment, or of the Binary resource that it names; None for one that is no text or is
-        not in the export. Raises IngestError."""
+        """Decode the text of an attachment, or of the Binary resource that it names. None if it is no text, or not in
+        the export. Raises IngestError for text that cannot be decoded."""
         if not attachment.text("data") and attachment.text("url"):
             binary = self.resolve(attachment.text("url"))
             if binary is None:
@@ -194,8 +199,9 @@ class Resource(FhirElement):
 
 
 def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> list[Scope]:
-    """Read the resources of an export, a file or a folder. Returns the scope of the NDJSON files, then one for each
-    bundle; resources have the order of the files. Resources of other ``kinds`` are counted. Raises IngestError."""
+    """Read the resources of an export, a file or a folder. Returns a scope for all NDJSON files, then one for each
+    bundle; resources are in the order of the files. Resources of other types than ``kinds`` are counted and left out.
+    Raises IngestError for a file that cannot be read."""
     files = [path]
     if file_type(path) == "folder":
         files = sorted(file for ending in _ENDINGS for file in files_with_ending(path, ending))
@@ -206,6 +212,8 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
     pages: dict[str, set[str]] = {"self": set(), "next": set()}
 
     def read(content: FhirElement, scope: Scope, address: str = "") -> None:
+        """Add a resource to ``scope``, or all resources of a bundle; ``address`` is the URL under which the bundle
+        lists it."""
         kind = content.text("resourceType")
         if kind == "Bundle":
             for link in content.children("link"):
@@ -245,8 +253,8 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
 
 
 def _read_elements(file: Path) -> Iterator[FhirElement]:
-    """Read the objects of a file, whatever its name says: one on each line, a list of them, or one alone. Raises
-    IngestError."""
+    """Yield the JSON objects of a file: one on each line, a list of them, or a single one. The content decides, not the
+    name. Raises IngestError for anything else."""
     text = read_text(file)
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     by_line = False
@@ -261,5 +269,5 @@ def _read_elements(file: Path) -> Iterator[FhirElement]:
 
 
 def of_kind(resources: Iterable[Resource], *types: str) -> Iterator[Resource]:
-    """The resources of these kinds (``Observation``, ...), in their order."""
+    """Return those of ``resources`` that are of one of these ``types`` (``Observation``, ...), in their order."""
     return (resource for resource in resources if resource.kind in types)

@@ -1,7 +1,7 @@
-"""Observations, reports and procedures of FHIR R4 -> results by examination.
+"""Turns observations, reports and procedures of FHIR R4 into results by examination.
 
-Observations that a laboratory report or a panel lists are one examination under its name; any other belongs to the
-examination that reports such a quantity, as in MIMIC-IV. Of a repeated quantity the first counts.
+Observations that a laboratory report or a panel lists are one examination under its name. Any other observation is
+added to the examination that reports its quantity, as in MIMIC-IV. Of a repeated quantity the first value is used.
 """
 
 import math
@@ -27,8 +27,8 @@ _LONG = 80  # a value with more characters and no unit is a report, not a quanti
 
 
 def time_of(resource: Resource, last: bool = False) -> datetime | None:
-    """When a result was true of the patient, else when it was reported; None where it says neither. Of a date without a
-    time it is the first moment of the day, or with ``last`` the last."""
+    """Return the time for which a result holds, else the time when it was reported; None where it has neither. A date
+    without a time is the first moment of its day, or with ``last`` the last one."""
     period = resource.child("effectivePeriod") or resource.child("performedPeriod")
     names = ("effectiveDateTime", "effectiveInstant", "start", "performedDateTime", "issued")
     moments = ((period if name == "start" else resource).moment(name, last) for name in names)
@@ -36,7 +36,7 @@ def time_of(resource: Resource, last: bool = False) -> datetime | None:
 
 
 class Person(NamedTuple):
-    """Sex, as FHIR says it, and age in years; None for an unknown age."""
+    """Sex, in FHIR's words, and age in years; None for an unknown age."""
 
     sex: str
     years: float | None
@@ -46,7 +46,7 @@ def collect_results(
     resources: Sequence[Resource], person: Person, attrition: Attrition
 ) -> tuple[dict[str, str], list[str]]:
     """Collect the results of one case from its ``resources``, which are in the order of their times. Returns the
-    results by examination, and the social history. What cannot be used is counted."""
+    results by examination, and the social history as a list of texts. Resources that cannot be used are counted."""
     workup = Workup()
     social: list[str] = []
     panel_names, panels = _name_panels(resources, attrition)
@@ -69,8 +69,10 @@ def collect_results(
 
 
 def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
-    """The name of the report or panel that lists an observation, and the observations that only list others. Of a
-    panel within a report the report's name counts, where the vocabulary knows it, else the panel's."""
+    """Find the report or panel that lists each observation. Returns the name of the report or panel by the identity
+    (``id``) of the observation's value, and the identities of observations that only list others.
+
+    For a panel within a report the report's name is used if the vocabulary knows it, else the panel's."""
     listed: dict[int, str] = {}
     panels: set[int] = set()
     for resource in of_kind(resources, "Observation", "DiagnosticReport"):
@@ -92,8 +94,8 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
 def _add_observation(
     resource: Resource, panel: str, person: Person, workup: Workup, social: list[str], attrition: Attrition
 ) -> None:
-    """Add what an observation measured to the workup, or to the social history; count what cannot be used.
-    ``panel`` is the name of the report or panel that lists the observation, empty without one."""
+    """Add what an observation measured to the results in ``workup``, or to the social history; count what cannot be
+    used. ``panel`` is the name of the report or panel that lists the observation, empty without one."""
     categories = resource.codes("category")
     if not _is_final(resource, attrition, "observations"):
         return
@@ -120,7 +122,8 @@ def _add_observation(
 
 
 def _is_final(content: FhirElement, attrition: Attrition, what: str) -> bool:
-    """Whether a resource is final, as far as it says so; counted."""
+    """Whether a resource is final; one without a status counts as final. All resources are counted as ``what``, and
+    those that are not final once more."""
     attrition.count(what)
     final = content.text("status") in ("", *FINAL)
     attrition.count(f"{what} that are withdrawn or not there yet", not final)
@@ -128,19 +131,19 @@ def _is_final(content: FhirElement, attrition: Attrition, what: str) -> bool:
 
 
 def _concept_name(content: FhirElement, name: str) -> str:
-    """The concept ``name`` of an element as the name of an examination, without LOINC's measure and method: "Sodium
-    [Moles/volume] in Serum by Automated" is "Sodium in Serum"."""
+    """Return the concept ``name`` of an element as the name of an examination, without LOINC's measure and method:
+    "Sodium [Moles/volume] in Serum by Automated" becomes "Sodium in Serum"."""
     return clean_name(_PATTERN.method.sub("", _PATTERN.measure.sub("", content.display(name))))
 
 
 def _specimen_reference(resource: Resource) -> str:
-    """The reference of a resource to its specimen; empty without one."""
+    """Return the reference of a resource to its specimen; empty without one."""
     return resource.child("specimen").text("reference")
 
 
 def _fluid(resource: Resource) -> str:
-    """The fluid that was examined, as the specimen or the name of the observation says, in the words of ``panels.csv``:
-    Blood where neither says anything, empty for another fluid."""
+    """Return the fluid that was examined, as ``panels.csv`` names it, by the specimen or the name of the observation.
+    ``Blood`` where neither says anything, empty for an unknown fluid."""
     specimen = resource.resolve(_specimen_reference(resource))
     system = _PATTERN.system.search(resource.display("code"))
     parts = (specimen.display("type") if specimen else "", system[1] if system else "")
@@ -151,8 +154,8 @@ def _fluid(resource: Resource) -> str:
 
 
 def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str) -> str | None:
-    """The key of the one examination to which the quantities of an observation belong; None for an observation without
-    a name. ``panel`` is the name of the report or panel that lists the observation, empty without one."""
+    """Return the key of the examination to which the quantities of an observation belong; None for an observation
+    without a name. ``panel`` is the name of the report or panel that lists the observation, empty without one."""
     categories = resource.codes("category")
     if _VITAL in categories:
         return physical_key("Vital Signs")
@@ -171,8 +174,8 @@ def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str
 
 
 def _vocabulary_name(name: str) -> str:
-    """The vocabulary's name of an examination, found by the whole name or by the name without further words at its end
-    ("... panel - Blood", "... (hemogram)"); a name that the vocabulary does not know is returned as it is."""
+    """Return the vocabulary's name of an examination. The name is looked up as it is, and without additions at its end
+    ("... panel - Blood", "... (hemogram)"); an unknown name is returned unchanged."""
     shorter = [name]
     for pattern in _WORDS["further"]:
         shorter.append(re.sub(pattern, "", shorter[-1]))
@@ -180,14 +183,15 @@ def _vocabulary_name(name: str) -> str:
 
 
 def _add_text(workup: Workup, name: str, text: str) -> None:
-    """Add a text below the key of its examination, with its own name where that says more: a side, a place."""
+    """Add a text to the examination that ``name`` means. The name is written before it where it says more than the key
+    of the examination: a side, a part of the body."""
     key = _vocabulary_name(name)
     workup.add(key, text if covers(key, name) else f"{name}: {text}")
 
 
 def _read_analytes(content: FhirElement, person: Person, parent_label: str = "") -> Iterable[Analyte]:
-    """Read what an observation and its components measured. A component without a name has the label of the
-    observation, ``parent_label``."""
+    """Read what an observation and its components measured, as analytes. A component without a name gets
+    ``parent_label``, the label of its observation."""
     value_text, flags = read_value(content), content.codes("interpretation")
     words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]
     notes = [*(note.text("text") for note in content.children("note")), content.text("comment")]
@@ -208,7 +212,7 @@ def _read_analytes(content: FhirElement, person: Person, parent_label: str = "")
 
 
 def read_value(content: FhirElement) -> tuple[str, str] | None:
-    """Read the ``value[x]`` of an observation or answer; returns it and its unit, None without a value or with one that
+    """Read the ``value[x]`` of an observation or answer as (value, unit). None where there is no value, or where it
     says that there is none."""
     if content.child("dataAbsentReason"):
         return None
@@ -233,8 +237,8 @@ def read_value(content: FhirElement) -> tuple[str, str] | None:
 
 
 def _reference_range(content: FhirElement, person: Person) -> tuple[float | None, float | None, str]:
-    """The reference range of an observation for a healthy person of this sex and age: of several the most
-    specific. Returns its low and high bound, None without one, and a remark of what it says."""
+    """Return the reference range of an observation for a healthy person of this sex and age, of several the most
+    specific: low and high bound, each None where it is missing, and a remark on what the range says in words."""
     fitting = [one for one in content.children("referenceRange") if _is_range_for(one, person)]
     if not fitting:
         return None, None, ""
@@ -248,8 +252,8 @@ def _reference_range(content: FhirElement, person: Person) -> tuple[float | None
 
 
 def _is_range_for(span: FhirElement, person: Person) -> bool:
-    """Whether a reference range is one of health, and for this person's sex and age. A range for one sex or age is not
-    for a person whose sex or age is unknown."""
+    """Whether a reference range is one of healthy people of this person's sex and age. A range for one sex or age does
+    not hold for a person whose sex or age is unknown."""
     meant = [_concept_words(one) for one in span.children("appliesTo")]
     kind = _concept_words(span.child("type"))
     low, high = (_age_in_years(span.child("age").child(name)) for name in ("low", "high"))
@@ -260,20 +264,21 @@ def _is_range_for(span: FhirElement, person: Person) -> bool:
 
 
 def _concept_words(concept: FhirElement) -> set[str]:
-    """The text, codes and displays of a CodeableConcept, in lower case."""
+    """Return the text, the codes and the displays of a CodeableConcept, in lower case."""
     codings = concept.children("coding")
     words = [concept.text("text"), *(one.text(name) for one in codings for name in ("code", "display"))]
     return {word.casefold() for word in words if word}
 
 
 def _age_in_years(age: FhirElement) -> float | None:
-    """An ``Age`` of FHIR in years; None without a number."""
+    """Return an ``Age`` of FHIR in years; None where it has no number."""
     number = age.number("value")
     return float(number) * _WORDS["years"].get(age.text("code") or age.text("unit") or "a", 1) if number else None
 
 
 def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> None:
-    """Add the text of a report: what is attached, then the conclusion as its impression."""
+    """Add the text of a report to the results: its attachments, then its conclusion as impression. A report without a
+    text or a name is counted."""
     if not _is_final(resource, attrition, "reports"):
         return
     name = _PATTERN.system.sub("", _concept_name(resource, "code"))
@@ -291,7 +296,8 @@ def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> Non
 
 
 def _add_procedure(resource: Resource, workup: Workup, attrition: Attrition) -> None:
-    """Add what a procedure found; most are treatments that found nothing."""
+    """Add what a procedure found to the results. Most procedures are treatments, which found nothing; these are
+    counted."""
     if not _is_final(resource, attrition, "procedures"):
         return
     texts = [resource.display("outcome"), *(note.text("text") for note in resource.children("note"))]

@@ -1,4 +1,4 @@
-"""Reading CSV and JSON files by their content, whatever their names say, and access to JSON values by type.
+"""Reads CSV and JSON files by their content, not by their names, and gives access to JSON values by type.
 
 Every problem, also a value of another type than expected, is an IngestError with file, line and field.
 """
@@ -40,12 +40,13 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr write
 
 
 class IngestError(ValueError):
-    """Raw data that cannot be trusted. The message names file, line and field, and what to do.
+    """Raw data that cannot be used. The message names the file, the line and the field, and says what to do.
 
-    What is in quotes in the message is from the file: values, and also names of JSON objects and of columns.
+    Text in quotes in the message is from the file: values, and also names of JSON objects and of columns.
     """
 
     def __init__(self, path: str | Path, problem: str, remedy: str, line: int | None = None, field: str | None = None):
+        """Write the message ``path:line: field ...: problem; remedy``; ``line`` and ``field`` may be left out."""
         self.path, self.line, self.field, self.problem, self.remedy = Path(path), line, field, problem, remedy
         location = f"{path}:{line}" if line is not None else f"{path}"
         # A field that was read from the file has quotes already.
@@ -54,11 +55,11 @@ class IngestError(ValueError):
 
     @classmethod
     def not_permitted(cls, error: PermissionError) -> "IngestError":
-        """The error about a file or folder that this user may not read."""
+        """Make the error about a file or folder that this user may not read."""
         return cls(str(error.filename), "may not be read by this user", "ask its owner, or see to its permissions")
 
     def without_text(self) -> "IngestError":
-        """The same error without the values that it quotes, for cases that must not appear in a log."""
+        """Return the same error with all quoted values withheld, for cases whose text must not appear in a log."""
         texts = (self.problem, self.remedy, self.field)
         problem, remedy, field = (_QUOTED.sub("'(withheld)'", text or "") for text in texts)
         return IngestError(self.path, problem, remedy, line=self.line, field=field or None)
@@ -66,7 +67,8 @@ class IngestError(ValueError):
 
 @contextlib.contextmanager
 def as_problems(problems: list[IngestError]) -> Iterator[None]:
-    """A context in which an IngestError ends the block and is appended to ``problems`` instead of raised."""
+    """A context that catches an IngestError: the block ends, and the error is appended to ``problems`` instead of
+    raised."""
     try:
         yield
     except IngestError as problem:
@@ -74,8 +76,8 @@ def as_problems(problems: list[IngestError]) -> Iterator[None]:
 
 
 def files_with_ending(path: Path, ending: str) -> list[Path]:
-    """The files of a folder whose names end in ``ending``, compressed ones included; the path itself if it is no
-    folder."""
+    """Return the files of a folder whose names end in ``ending`` or in it and the ending of a compressed file; sorted.
+    A path that is no folder is returned itself."""
     if file_type(path) != "folder":
         return [path]
     endings = tuple(ending + packed for packed in _PACKED_ENDINGS)
@@ -83,7 +85,7 @@ def files_with_ending(path: Path, ending: str) -> list[Path]:
 
 
 def find_file(folder: Path, name: str, *endings: str) -> Path | None:
-    """Find the one file of a folder that is called ``name`` with one of the endings, compressed or not; None where
+    """Find the one file in ``folder`` that is called ``name`` with one of the endings, compressed or not; None where
     there is none. Raises IngestError for several."""
     candidates = (folder / f"{name}{ending}{packed}" for ending in endings or ("",) for packed in _PACKED_ENDINGS)
     paths = [path for path in candidates if file_type(path) == "file"]
@@ -94,7 +96,8 @@ def find_file(folder: Path, name: str, *endings: str) -> Path | None:
 
 
 def open_content(path: Path) -> tuple[str, list[str], io.BufferedReader]:
-    """Open a file and unpack it, at most :data:`_MOST_PACKINGS` times. Its first bytes decide what it is, not its name.
+    """Open a file and unpack it, through at most :data:`_MOST_PACKINGS` compressions. The first bytes decide what it
+    is, not its name.
 
     Returns three things: the kind of the content (``text``, or another one of ``flat_files`` in ``phrases.yaml``, such
     as ``PDF``); the compressions around it, outermost first; and a stream of the unpacked bytes. Raises IngestError for
@@ -121,8 +124,8 @@ def open_content(path: Path) -> tuple[str, list[str], io.BufferedReader]:
 
 
 def _open_text(path: Path) -> io.TextIOWrapper:
-    """Open a file as text, unpacked; bytes that are not UTF-8 become surrogates. Raises IngestError for a file of
-    another kind."""
+    """Open a file as text, unpacked; bytes that are not UTF-8 become surrogates, by which callers find them. Raises
+    IngestError for a file that is no text."""
     kind, _, stream = open_content(path)
     if kind != "text":
         raise IngestError(path, f"{kind}, whatever its name says", "give the text itself, saved as UTF-8")
@@ -131,7 +134,7 @@ def _open_text(path: Path) -> io.TextIOWrapper:
 
 @contextlib.contextmanager
 def as_ingest_errors(path: Path) -> Iterator[None]:
-    """A context in which errors of reading the file are raised as IngestErrors, with the remedy."""
+    """A context in which errors of reading the file ``path`` are raised as IngestError, which says what to do."""
     try:
         yield
     except csv.Error as error:
@@ -152,8 +155,8 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
 
 
 def _encoding_error(path: Path, line: int, start: str) -> IngestError:
-    """The error about a line that is not UTF-8. ``start`` is the start of the file, read with ``surrogateescape``,
-    which recognises UTF-16 by its byte order mark."""
+    """Make the error about a line that is not UTF-8. ``start`` is the beginning of the file as text with surrogates, in
+    which a byte order mark shows UTF-16."""
     if start.startswith(("\udcff\udcfe", "\udcfe\udcff")):
         remedy = "save the file as UTF-8 (in Excel: CSV UTF-8, not Unicode Text)"
         return IngestError(path, "UTF-16, not UTF-8", remedy, line=line)
@@ -161,8 +164,8 @@ def _encoding_error(path: Path, line: int, start: str) -> IngestError:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Read a CSV file. Yields the number of its first line and the fields for each row that is not blank. Raises
-    IngestError."""
+    """Read a CSV file. Yields, for each row that is not blank, the number of its first line and its fields. Raises
+    IngestError for a file that cannot be read."""
     with as_ingest_errors(path), _open_text(path) as lines:
         for line, fields in csv_records(lines):
             if any(map(HALF_CHARACTER.search, fields)):
@@ -172,8 +175,8 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def header_errors(path: Path, line: int, names: list[str], remedies: Mapping[str, str]) -> Iterator[IngestError]:
-    """Yield an error for each column of ``remedies`` that the header ``names`` lacks, with its remedy, and for each
-    name that the header has more than once."""
+    """Yield an error for each required column that the header ``names`` lacks, and for each name that it has more than
+    once. ``remedies`` has the required columns, each with what to do if it is missing."""
     for column, remedy in remedies.items():
         if column not in names:
             similar = difflib.get_close_matches(column, [name for name in names if name not in remedies], 1)
@@ -184,7 +187,7 @@ def header_errors(path: Path, line: int, names: list[str], remedies: Mapping[str
 
 
 def read_text(path: Path) -> str:
-    """Read a text file, unpacked. Raises IngestError."""
+    """Return the text of a file, unpacked. Raises IngestError for a file that cannot be read or is no UTF-8 text."""
     with as_ingest_errors(path), _open_text(path) as lines:
         text = lines.read()
     if broken := HALF_CHARACTER.search(text):
@@ -193,21 +196,25 @@ def read_text(path: Path) -> str:
 
 
 def text_lines(path: Path) -> list[tuple[int, str]]:
-    """Number, from 1, and text of each line of a file that is not blank. Raises IngestError."""
+    """Return (number, text) of each line of a file that is not blank; numbers count from 1. Raises IngestError for a
+    file that cannot be read."""
     return [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
 
 
 def parse_json(path: Path, text: str, line: int = 1) -> Any:
-    """Parse a JSON value that begins at a line of a file; its texts are made :func:`visible`.
+    """Parse the JSON value in ``text``, which begins at ``line`` of the file ``path``. Its texts lose invisible
+    characters (:func:`visible`).
 
-    Raises IngestError for invalid JSON, a name that comes twice in one object, NaN and infinity, and too long texts.
+    Raises IngestError for invalid JSON, a name that occurs twice in one object, NaN and infinity, and too long texts.
     """
 
     def error_at(problem: str, field: str | None = None, at: int = line) -> IngestError:
+        """Make the error about a ``problem`` of the JSON at line ``at``."""
         remedy = "repair the file or export it again (JSON Lines: one object a line)"
         return IngestError(path, problem, remedy, line=at, field=field)
 
     def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Make a dictionary of the ``pairs`` of a JSON object; raises IngestError for a name that occurs twice."""
         content = {visible(name): value for name, value in pairs}
         if len(content) < len(pairs):
             names = Counter(visible(name) for name, _ in pairs)
@@ -215,9 +222,12 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
         return content
 
     def refuse_constant(name: str) -> NoReturn:
+        """Raise IngestError for ``NaN``, ``Infinity`` and ``-Infinity``."""
         raise error_at(f"{name} is no number")
 
     def make_visible(value: Any, *keys: str | int) -> Any:
+        """Return a JSON value with invisible characters removed from its texts. ``keys`` lead to the value; raises
+        IngestError for too long a text."""
         if isinstance(value, dict):
             return {name: make_visible(inner, *keys, name) for name, inner in value.items()}
         if isinstance(value, list):
@@ -239,59 +249,62 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
 
 
 class Element:
-    """A JSON object with its position in a file (``file``:``line``, and ``place``, the names that lead to it). Its
-    methods read the value of a name by type.
+    """A JSON object, with its file, its ``line`` and its ``place`` in the JSON (such as ``entry[0].resource``) for
+    messages. Its methods read the value of a name by type.
 
-    What is absent or null is empty. The constructor raises IngestError for a value that is no object, and the methods
-    for a value of another type.
+    A value that is absent or null is read as an empty one. The constructor raises IngestError for a value that is no
+    object, the methods for a value of another type.
     """
 
     remedy = "use the data set as published"
 
     def __init__(self, value: Any, path: Path, line: int | None = None, place: str = ""):
+        """Keep the object ``value`` and its position. Raises IngestError for a value that is no object."""
         self.value, self.path, self.line, self.place = value, path, line, place
         if not isinstance(value, Mapping):
             problem = f"expected an object, found {type(value).__name__}"
             raise IngestError(path, problem, self.remedy, line=line, field=place or None)
 
     def __bool__(self) -> bool:
+        """Whether the object has any names."""
         return bool(self.value)
 
     def error(self, name: str, problem: str, remedy: str = "") -> IngestError:
-        """Make an error about the value of a name; the default remedy is that of the class."""
+        """Make an error about the value of ``name``; without ``remedy`` it has the remedy of the class."""
         return IngestError(self.path, problem, remedy or self.remedy, line=self.line, field=self._place_of(name))
 
     def text(self, name: str) -> str:
-        """The string of this name, stripped."""
+        """Return the string ``name`` without spaces around it; empty where it is absent."""
         return self._typed(name, str, "text", "").strip()
 
     def number(self, name: str) -> str:
-        """The number of this name as text, without a power of ten."""
+        """Return the number ``name`` as text, without an exponent; empty where it is absent."""
         value = self._typed(name, (int, float), "a number", "")
         return f"{value:.10f}".rstrip("0").rstrip(".") if "e" in str(value) else str(value)
 
     def child(self, name: str, required: bool = False) -> Self:
-        """The object of this name."""
+        """Return the object ``name``; an empty one where it is absent, unless it is ``required``: then IngestError is
+        raised."""
         if required and self.value.get(name) is None:
             raise self.error(name, "expected an object of this name")
         return self._element(name, self._typed(name, Mapping, "an object", {}))
 
     def children(self, name: str) -> list[Self]:
-        """The objects in the list of this name."""
+        """Return the objects in the list ``name``; empty where it is absent."""
         values = self._typed(name, list, "a list", [])
         return [self._element(f"{name}[{index}]", value) for index, value in enumerate(values)]
 
     def _element(self, name: str, value: Any) -> Self:
-        """Make an element of a value within this one."""
+        """Make the element ``name`` within this one, with the content ``value``."""
         return type(self)(value, self.path, self.line, self._place_of(name))
 
     def _place_of(self, name: str) -> str:
-        """The names that lead to a value within this element, for messages: ``entry[0].resource``."""
+        """Return the names that lead to the value ``name`` of this element, for messages: ``entry[0].resource``."""
         return f"{self.place}.{name}".strip(".")
 
     def _typed(self, name: str, kind: Any, kind_name: str, default: Any) -> Any:
-        """The value of a name, ``default`` if it is absent or null. Raises IngestError for one that is not of the type
-        ``kind``."""
+        """Return the value of ``name``; ``default`` where it is absent or null. Raises IngestError for a value that is
+        not of the type ``kind``, which the message calls ``kind_name``."""
         value = self.value.get(name)
         if value is None:
             return default
@@ -303,8 +316,8 @@ class Element:
 def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], bool] = bool) -> str:
     """Write any JSON value on one line: ``Label: value; ...`` for an object, ``a, b`` for a list.
 
-    ``label`` turns a name of an object into its label; where that is empty, the value has none. Texts for which
-    ``keep`` is false are left out.
+    ``label`` turns a name of an object into its label; where the label is empty, the value is written without one.
+    Texts for which ``keep`` is False are left out.
     """
     if isinstance(content, Mapping):
         parts = ((label(name), flat_text(inner, label, keep)) for name, inner in content.items())
@@ -316,7 +329,8 @@ def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], b
 
 
 def json_lines(path: Path) -> Iterator[Element]:
-    """Read the objects of a file, one a line, or of the one ``*.jsonl`` file of a folder. Raises IngestError."""
+    """Yield the JSON objects of a file, one a line, or of the one ``*.jsonl`` file of a folder. Raises IngestError for
+    a file that cannot be read."""
     files = files_with_ending(path, ".jsonl")
     if len(files) != 1:
         raise IngestError(path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
@@ -324,5 +338,5 @@ def json_lines(path: Path) -> Iterator[Element]:
 
 
 def digest_id(dataset: str, content: Any) -> str:
-    """An identifier for a case that has none of its own: the name of the data set and a digest of the content."""
+    """Make an identifier for a case that has none: the name of the data set, and a digest of the case's ``content``."""
     return f"{dataset}-" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

@@ -1,4 +1,4 @@
-"""Where the parts of a text begin and end: headings with what is below them, sentences, clauses."""
+"""Finds where the parts of a text begin and end: headings with the text below them, sentences, and clauses."""
 
 import functools
 import re
@@ -10,17 +10,18 @@ _PATTERN = patterns("texts")
 
 
 def numbered_groups(expressions: Iterable[str]) -> str:
-    """A regular expression that matches any of ``expressions``; :func:`group_number` says which one."""
+    """Return a regular expression that matches any of ``expressions``; :func:`group_number` says which one matched."""
     return "|".join(f"(?P<s{number}>{expression})" for number, expression in enumerate(expressions))
 
 
 def group_number(match: re.Match[str]) -> int:
-    """The index of the expression of :func:`numbered_groups` that matched."""
+    """Return the index of the expression that matched, for a match of :func:`numbered_groups`."""
     return int(str(match.lastgroup)[1:])
 
 
 def spans_between(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Start and end of the text before the first of some spans (start, end), between each two, and after the last."""
+    """Return (start, end) of each piece of text between ``spans``: before the first one, between each two, and after
+    the last."""
     starts, ends = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
     return list(zip(starts, ends, strict=True))
 
@@ -35,14 +36,14 @@ def split_at_headings(text: str, headings: Iterable[re.Match[str]]) -> list[tupl
 
 @functools.lru_cache(maxsize=8)  # several readers of one text need them
 def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Start and end of every sentence, without the white space between them."""
+    """Return (start, end) of every sentence of a text, without the white space between sentences."""
     breaks = [match.span() for match in _PATTERN.sentence_end.finditer(text)]
     return tuple((start, end) for start, end in spans_between(text, breaks) if text[start:end].strip())
 
 
 def clause_start(text: str, sentence_start: int, position: int) -> int:
-    """The start of the clause that contains ``position``, in the sentence that begins at ``sentence_start``; the
-    position itself where the clause is longer than 80 characters, too long to be one."""
+    """Return where the clause that contains ``position`` begins, in the sentence that begins at ``sentence_start``.
+    Returns ``position`` itself where more than 80 characters are between them, which are too many for a clause."""
     breaks = [match.end() for match in _PATTERN.clause.finditer(text[sentence_start:position])]
     start = sentence_start + max(breaks, default=0)
     return start if position - start <= LONG_CLAUSE else position

@@ -1,7 +1,8 @@
-"""What gives the diagnosis away before it is due, and what is done about it.
+"""Leak control: finds the texts of a case that give its diagnosis away too early, and removes them.
 
-Checks for the names of the diagnosis in the history and in the results, results in the present illness, and
-the impressions of reports. ``data.leaks`` says whether each costs the case, is taken out, or stays.
+Leaks are names of the diagnosis in the history and in results, results in the present illness, and the impressions of
+reports. The settings ``data.leaks`` say for each whether the case is dropped, the text is removed or masked, or nothing
+is done.
 """
 
 import re
@@ -37,8 +38,8 @@ def control_leaks(
 ) -> tuple[Texts, Texts] | None:
     """Remove or mask the leaks of a case as the settings ``leaks`` say, and count them in ``attrition``.
 
-    ``history`` are texts by section, ``results`` texts by examination, ``case`` is the identifier. Returns the new
-    history and results, without texts of which nothing is left; None where a leak drops the case.
+    ``history`` has texts by section, ``results`` texts by examination; ``case`` is the identifier. Returns the new
+    history and results, without texts of which nothing is left. None where a leak drops the case.
     """
     history, results = dict(history), dict(results)
     _cut_results_in_history(case, history, leaks, attrition)
@@ -59,14 +60,16 @@ def control_leaks(
 
 
 def missing_content(history: Texts, results: Collection[str]) -> str | None:
-    """The rule that drops a case with this history and these examinations; None where both say something."""
+    """Return the rule that drops a case with this history (texts by section) and these examinations: it has no
+    complaint and present illness, or no examination. None where nothing is missing."""
     if not has_illness(history):
         return "no complaint and no present illness"
     return None if results else "no examination"
 
 
 def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tuple[str, str, str, list[Mention]]]:
-    """Section, leak, action and mentions, for each section that names the diagnosis: the patient's, or a relative's."""
+    """Find the sections of a history that name the diagnosis, as one of the patient or of a relative. Yields (section,
+    kind of leak, action of the settings, mentions) for each."""
     for section in (*_PAST, _FAMILY, *_PRESENT):
         mentions_here = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
         own = [mention for mention in mentions_here if section != _FAMILY and not mention.relative]
@@ -79,7 +82,8 @@ def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tup
 
 
 def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: Attrition) -> None:
-    """Take results out of the present illness, in place."""
+    """Remove results of examinations from the present illness, in place, as the settings ``leaks`` say: the text about
+    the emergency department of this visit, and sentences that tell a result. Both are counted."""
     section = "History of Present Illness"
     text = history.get(section, "")
     if leaks.results_in_history != "keep" and (before := before_emergency(text)) is not None:
@@ -95,7 +99,8 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
 
 
 def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
-    """The text of one result without what gives the diagnosis away, by the settings; all is counted."""
+    """Return the text of one result after leak control: as the settings ``leaks`` say, without its impression and
+    without names of the diagnosis; empty where all of it is removed. What is removed, masked or kept is counted."""
     if leaks.diagnosis_in_results != "keep" and (named := _diagnosis_in_name(exam, diagnosis, leaks.names == "loose")):
         attrition.leak("diagnosis named by an examination", "removed", case, exam, named.words)
         return ""
@@ -116,7 +121,8 @@ def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: L
 
 
 def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None:
-    """Where the name of an examination gives the diagnosis as what was seen; that of a test for it only asks."""
+    """Find where the name of an examination states the diagnosis as what was seen. None where it does not, where the
+    vocabulary knows the examination, and where the name only asks for the disease ("test for gout")."""
     name = exam.removesuffix(PHYSICAL_SUFFIX)
     known = meaning(name)
     if (known.terms and known.whole) or examinations().find(name):
@@ -135,8 +141,8 @@ _RESULT = re.compile(_WORDS["result"])
 
 
 def before_emergency(text: str) -> str | None:
-    """The present illness up to where it turns to what the emergency department of this visit found; None where it
-    does not mention this visit's emergency department."""
+    """Return the present illness up to where it turns to what the emergency department of this visit found. None where
+    it does not mention the emergency department of this visit."""
     for sentence, end in sentence_spans(text):
         for match in _EMERGENCY.finditer(text, sentence, end):
             start = clause_start(text, sentence, match.start())
@@ -147,10 +153,11 @@ def before_emergency(text: str) -> str | None:
 
 
 def _is_another_visit(before: str, clause: str, after: str) -> bool:
-    """Whether the emergency department that a sentence names is the patient's place of work, or that of another visit.
+    """Whether the emergency department that a sentence names is where the patient works, or was visited at another
+    time.
 
-    ``before`` and ``clause`` are the words before its name, from the start of the sentence and of the clause; ``after``
-    are the words after it.
+    ``before`` are the words from the start of the sentence to its name, ``clause`` those from the start of the clause;
+    ``after`` are the words after it.
     """
     opening = before.partition(",")[0]  # may give the time: "Last year, he was seen in the ED"
     when = clause + " " + re.split(r"[,;]| and ", after)[0]
@@ -167,14 +174,16 @@ def tells_result(sentence: str) -> bool:
 
 
 def remove_leaks(settings: Settings, job: Job) -> None:
-    """Write the leak-controlled variant of a benchmark's test cases, and the numbers of what was removed (a stage)."""
+    """Stage ``remove_leaks``: write the test cases of a benchmark without texts that give the diagnosis away, and the
+    numbers of what was removed."""
     attrition = Attrition(job.options["dataset"])
     attrition.splits = {"test": write_records(job.out["controlled"], _test_cases(job.inputs["cases"], attrition))}
     attrition.conclude(job)
 
 
 def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
-    """Yield the leak-controlled records of the test split of a file. Raises RecordError with file and line."""
+    """Yield the records of the test split in the file ``path`` after leak control. Raises RecordError with file and
+    line."""
     for line, record in enumerate(iterate_records(path), 1):
         try:
             case = controlled(record, attrition) if record.split == "test" else None
@@ -185,11 +194,11 @@ def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
 
 
 def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
-    """A record after the strictest leak control (:data:`STRICT`). None, counted in ``attrition``, when no examination
-    or neither complaint nor present illness is left.
+    """Return a record after the strictest leak control (:data:`STRICT`). None, counted in ``attrition``, where no
+    examination is left, or neither complaint nor present illness.
 
-    The remaining examinations keep their prices and billing groups: benchmark and variant differ in their texts, not in
-    costs. Raises RecordError for a summary that is not in the unified format.
+    The remaining examinations keep their prices and billing groups, so that a benchmark and its variant differ in
+    texts, not in costs. Raises RecordError for a summary that is not in the unified format.
     """
     attrition.read += 1
     results = record.key_pertinent_results_dict

@@ -1,13 +1,13 @@
-"""MIMIC-IV: discharge summaries and event tables -> case records.
+"""Imports MIMIC-IV: discharge summaries and event tables.
 
 Reads ``hosp/{patients,admissions,labevents,d_labitems,microbiologyevents}`` and
 ``note/{discharge,radiology,radiology_detail}`` below one folder, as published (``.csv.gz``, ``.csv`` or ``.parquet``).
 
-The table engine links events to admissions once, out of core; then notes are streamed in chunks, each with its events.
-Nothing but the finished records is ever held whole.
+DuckDB first links all events to admissions, on disk. Then notes are read in chunks, each with its events, so that only
+the finished records are in memory as a whole.
 
-An event belongs to an admission when it carries its ``hadm_id`` or, lacking one, is of the same patient and no other
-admission is nearer; and in either case is in the time window. Of each analyte, culture and report the first counts.
+An event belongs to an admission if it has its ``hadm_id``, or if it has none, is of the same patient, and no other
+admission is nearer. In both cases it must be in the time window. Of each analyte, culture and report the first is used.
 """
 
 import logging
@@ -39,8 +39,8 @@ Row = Any  # a named tuple with the columns of a query of mimic_queries.yaml
 
 
 class Events(NamedTuple):
-    """The rows behind the examinations of some admissions, by ``hadm_id``. Their columns are those of the queries
-    ``laboratory_of``, ``microbiology_of`` and ``radiology_of``."""
+    """The rows from which the results of some admissions are made, by ``hadm_id``. Their columns are those of the
+    queries ``laboratory_of``, ``microbiology_of`` and ``radiology_of`` in ``mimic_queries.yaml``."""
 
     laboratory: dict[str, list[Row]]
     microbiology: dict[str, list[Row]]
@@ -48,7 +48,8 @@ class Events(NamedTuple):
 
 
 class NamedResult(NamedTuple):
-    """The text of a result, the names of its examinations in the source, and the number of rows that it comes from."""
+    """The ``text`` of a result, the ``names`` of its examinations in the source, and the number of ``rows`` that it
+    comes from."""
 
     names: list[str]
     text: str
@@ -56,8 +57,8 @@ class NamedResult(NamedTuple):
 
 
 def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
-    """Read a MIMIC-IV folder. Yields the records of all usable discharge summaries. Raises IngestError for a missing
-    table or column, a damaged file, or an unreadable age or admission time."""
+    """Read the folder of MIMIC-IV. Yields the records of all usable discharge summaries. Raises IngestError for a
+    missing table or column, a damaged file, or an unreadable age or admission time."""
     with Tables(work.path, work.state / "tables", work.attrition) as tables:
         _open_tables(tables)
         _log.info("numbering notes and admissions in %s", work.path)
@@ -74,8 +75,8 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
 
 
 def _open_tables(tables: Tables) -> None:
-    """Open and check all tables, and create the tables ``stays`` and ``persons`` with one row for each admission and
-    patient. Raises IngestError for what is missing, unreadable or contradictory."""
+    """Open and check all tables, and create the tables ``stays`` and ``persons``, with one row for each admission and
+    each patient. Raises IngestError for data that is missing, unreadable or contradictory."""
     for name, columns in QUERIES["columns"].items():
         tables.add(name, columns)
     tables.check_sums()
@@ -93,7 +94,7 @@ def _open_tables(tables: Tables) -> None:
 
 
 def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
-    """Read all notes in chunks, each with its events, and show the progress. Yields the records of usable cases."""
+    """Read all notes in chunks, each with its events, and display the progress. Yields the records of usable cases."""
     number = int(work.attrition.tables["note/discharge"])
     notes = tables.rows(statement("notes"))
     # On a terminal a bar; in a log a line every 30 s; nothing for few notes.
@@ -106,8 +107,8 @@ def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
 
 
 def _draft(note: Row, events: Events, attrition: Attrition) -> Draft:
-    """Make the draft of a case from a discharge summary, a row of the query ``notes``, and the results of its
-    admission."""
+    """Make the draft of a case from a discharge summary and the results of its admission. ``note`` is a row of the
+    query ``notes``."""
     parsed = parse_discharge_note(note.text)
     attrition.count(CUT, parsed.cut)
     years = note.years if note.years is not None and 0 <= note.years <= OLDEST else None
@@ -132,8 +133,8 @@ def _draft(note: Row, events: Events, attrition: Attrition) -> Draft:
 
 
 def _describe(note: Row, events: Events) -> str:
-    """Describe a note without a word of the patient, for the examples of a rule that drops many cases: its headings,
-    and the numbers of rows in its window."""
+    """Describe a note without a word of the patient: its headings, and the numbers of rows in its time window. The text
+    is an example where a rule drops many cases."""
     laboratory, microbiology, radiology = (len(rows.get(note.hadm_id or "", ())) for rows in events)
     counts = f"{laboratory} laboratory results, {microbiology} rows of microbiology, {radiology} reports"
     return f"headings {outline(note.text)}; in the window {counts}"
@@ -145,8 +146,8 @@ def _describe(note: Row, events: Events) -> str:
 def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
     """Link the rows of ``labevents`` to admissions, and count every row.
 
-    Creates the table ``lab``, with the first row with a result of each item of an admission, and ``items``, with the
-    examination of each item number. Without ``held``, specimens that were not examined are left out.
+    Creates the table ``lab``, with the first result of each laboratory item of an admission, and ``items``, with the
+    examination of each item. Unless ``held``, items that only say that a specimen was kept, not examined, are left out.
     """
     linked = statement("linked", table="labevents", time="moment(charttime)", start="c.start")
     tables.query("lab", linked=linked)
@@ -164,7 +165,7 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
 
 def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     """Link the rows of ``microbiologyevents`` to admissions as the table ``micro``, and count every row. A row with a
-    date but no time counts when that day touches the window."""
+    date but no time is in the time window if any part of its day is."""
     start = "CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END"
     time = "coalesce(moment(charttime), moment(chartdate))"
     tables.query("micro", linked=statement("linked", table="microbiologyevents", time=time, start=start))
@@ -172,8 +173,8 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
 
 
 def link_radiology(tables: Tables, attrition: Attrition) -> None:
-    """Link the radiology reports to admissions as the table ``report``, with their names in the detail table and the
-    report to which an addendum belongs; count every report."""
+    """Link the radiology reports to admissions as the table ``report``, and count every report. A row also has the
+    names of its examinations from the detail table, and the report to which an addendum belongs."""
     tables.query("report_names")
     linked = statement("linked", table="radiology", time="moment(charttime)", start="c.start")
     tables.query("report", linked=linked)
@@ -181,8 +182,8 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
 
 
 def _check_and_count(tables: Tables, name: str, linked: str, what: str, attrition: Attrition) -> None:
-    """Check the patients and times of the rows of the file ``name``, and count them as ``what``. ``linked`` is the
-    table of these rows with their admissions. Raises IngestError as ``check_strays`` and ``check_times`` of Tables."""
+    """Check patients and times of the rows of the file ``name``, and count them as ``what``. ``linked`` is the table
+    that links these rows to admissions. Raises IngestError for numbers or times that cannot be used."""
     [(total, stray, outside, *times)] = tables.query("account", linked=linked)
     tables.check_strays(name, total, stray)
     tables.check_times(name, "charttime", times)
@@ -193,7 +194,8 @@ def _check_and_count(tables: Tables, name: str, linked: str, what: str, attritio
 
 
 def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
-    """Read the linked rows of the admissions of some notes, in the order in which their results are to be read."""
+    """Read the linked rows of the admissions of some notes; within an admission they are in the order in which results
+    are written."""
     admissions = [(note.subject_id, note.hadm_id) for note in notes if note.subject_id and note.hadm_id]
     if not admissions:
         return Events({}, {}, {})
@@ -207,8 +209,8 @@ def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
 
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
-    """Write the results of an admission (``case`` is its ``hadm_id``) by examination: laboratory, microbiology,
-    radiology. Of several results of one name the first counts."""
+    """Write the results of the admission ``case`` (its ``hadm_id``) by examination: laboratory, microbiology,
+    radiology. Of several results of one name the first is used."""
     results = {}
     for exam, rows in groupby(events.laboratory.get(case, ()), key=attrgetter("exam")):
         results[exam_key(exam)] = format_analytes(map(_analyte, rows))
@@ -223,15 +225,15 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
 
 
 def _analyte(row: Row) -> Analyte:
-    """Make an analyte of a laboratory row; blanks of de-identification are left out of its comment."""
+    """Make an analyte of a laboratory row. The blanks of de-identification (``___``) are left out of its comment."""
     comments = one_line(row.comments.replace("___", "")) if row.comments else None
     value = one_line(row.value) if row.value else None
     return Analyte(row.label, value, row.units, row.low, row.high, row.flag, comments)
 
 
 def _microbiology_results(rows: Iterable[Row], attrition: Attrition) -> Iterator[NamedResult]:
-    """The results of cultures and other tests. Rows of one time, test and specimen are one test, so that the bottles of
-    one draw are one culture. Cancelled tests are left out and counted."""
+    """Yield the results of cultures and other microbiological tests. Rows of one time, test and specimen are one test,
+    so that the bottles of one blood draw are one culture. Cancelled tests are left out and counted."""
     for (time, test, specimen), group in groupby(rows, key=attrgetter("time", "test_name", "spec_type_desc")):
         test_rows = list(group)
         if time is None or test is None:
@@ -247,13 +249,13 @@ def _microbiology_results(rows: Iterable[Row], attrition: Attrition) -> Iterator
 
 
 def _is_cancelled(text: str | None) -> bool:
-    """Whether a text says that a test was cancelled, or has no result."""
+    """Whether a text says that a test was cancelled or has no result; False for an empty text."""
     return bool(text and says_something(text) and (is_absent(text) or _CANCELLED.match(text)))
 
 
 def _with_specimen(test: str, specimen: str | None) -> str:
-    """The name of a test, with the specimen in brackets if the test is done on any specimen and its name does not say
-    which: ``GRAM STAIN (Sputum)``."""
+    """Return the name of a test, with its specimen in brackets where the name does not say it and the test is done on
+    several specimens: ``GRAM STAIN (Sputum)``."""
     first = one_line((specimen or "").partition(";")[0])
     specimen_words, test_words = (set(re.findall(r"[A-Z]{3,}", text.upper())) for text in (first, test))
     if not specimen_words or specimen_words & test_words or test.upper() not in _WORDS["any_specimen"]:
@@ -262,8 +264,8 @@ def _with_specimen(test: str, specimen: str | None) -> str:
 
 
 def _culture_text(rows: Sequence[Row]) -> str:
-    """Write the result of one test: its organisms, each with quantity and interpretations of antibiotics, and its
-    comments. Empty where the rows have none of these."""
+    """Write the result of one microbiological test: its organisms, each with quantity and interpretations of
+    antibiotics, and its comments. Empty where the rows have none of these."""
     parts = []
     for organism in _distinct(row.org_name for row in rows):
         isolates = [row for row in rows if row.org_name == organism]
@@ -280,13 +282,13 @@ def _culture_text(rows: Sequence[Row]) -> str:
 
 
 def _distinct(items: Iterable[str | None]) -> list[str]:
-    """Each item once, without empty ones, in the order of their first occurrence."""
+    """Return each item once, without empty ones, in the order of first occurrence."""
     return list(dict.fromkeys(item for item in items if item))
 
 
 def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[NamedResult]:
-    """The reports, under the names of the detail table or else of their own heading. Each is followed by its addenda;
-    an addendum alone is no result."""
+    """Yield the radiology reports, each followed by its addenda. The names of a report are those in the detail table,
+    else its own heading. An addendum alone is no result. Reports without a name, time or result are counted."""
     addenda = defaultdict(list)
     for row in rows:
         if row.parent is not None and (report := report_text(row.text or "")):

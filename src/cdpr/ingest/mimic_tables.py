@@ -1,8 +1,8 @@
-"""Tables of a MIMIC-IV folder, read out of core with DuckDB; every failure names file, line and field.
+"""Reads the tables of a MIMIC-IV folder with DuckDB, on disk; every problem names file, line and field.
 
-A table that was cut at the end of a line reads like a whole one, and one whose times are written otherwise gives no
-event at all. Both are noticed by what the tables say of one another: the publisher's checksums, identifiers that lead
-nowhere, patients behind the last one of a table, times that cannot be read.
+A table that was cut at the end of a line reads like a whole one, and a table with times in another format gives no
+event at all. Both are found by comparing the tables with each other and with the publisher's checksums: identifiers
+that no table has, patients after the last one of a table, times that cannot be read.
 """
 
 import glob
@@ -43,13 +43,15 @@ _CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 
 
 class Tables:
-    """The tables of a MIMIC-IV folder as views of a DuckDB database; all columns are text, empty fields are NULL.
+    """The tables of a MIMIC-IV folder as views of a DuckDB database. All columns are text; empty fields are NULL.
 
-    A context manager: at its end the database is closed and its files are removed.
+    It is a context manager: at its end the database is closed and its files are removed.
     """
 
     def __init__(self, folder: Path, scratch: Path, attrition: Attrition, threads: int = 2):
-        """Open a new database in the folder ``scratch``; what a killed import left there is removed first."""
+        """Open a new database in the folder ``scratch``, or in a temporary folder where ``scratch`` does not support
+        file locks. Files of an import that was killed are removed first. Raises IngestError where neither folder has
+        locks."""
         import duckdb
 
         # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
@@ -80,14 +82,15 @@ class Tables:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the database and remove its files."""
         self.connection.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def add(self, name: str, columns: Sequence[str]) -> None:
-        """Make a table of the folder, ``name.csv.gz`` (``.csv``, ``.parquet``, ...), a view that is called by the last
-        part of ``name`` (``labevents`` of ``hosp/labevents``) and has these columns.
+        """Add a table of the folder, such as ``hosp/labevents``, as a view with these ``columns``. The view is called
+        by the last part of ``name``; the file may be ``.csv`` or ``.parquet``, compressed or not.
 
-        Raises IngestError when the table or a column is missing or there twice, or the header cannot be read.
+        Raises IngestError where the table or a column is missing or occurs twice, or the header cannot be read.
         """
         path = self.paths[name] = self._find(name)
         line, texts = 1, {}
@@ -114,8 +117,8 @@ class Tables:
         self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_cleaning_query(columns, source, texts)}")
 
     def _unpack(self, path: Path) -> tuple[Path, str]:
-        """Find a form of a table that DuckDB can read. Returns a file, the table's own or an unpacked copy, and its
-        format: ``Parquet``, or the compression of a CSV file, ``gzip`` or ``none``."""
+        """Return a file that DuckDB can read, ``path`` itself or an unpacked copy of it, and its format: ``Parquet``,
+        or the compression of a CSV file, ``gzip`` or ``none``."""
         kind, layers, content = open_content(path)
         with content:
             if kind not in ("text", "Parquet"):
@@ -128,8 +131,8 @@ class Tables:
         return copy, kind if kind == "Parquet" else "none"
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
-        """Run a query and yield its rows as named tuples with its columns, fetched in batches. Raises IngestError for a
-        table that cannot be read."""
+        """Run a query and yield its rows as named tuples, with the columns as fields; rows are fetched in batches.
+        Raises IngestError for a table that cannot be read."""
         import duckdb
 
         try:
@@ -142,13 +145,14 @@ class Tables:
             raise self._explain(str(error)) from error
 
     def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[Any]:
-        """Run the :func:`statement` ``name`` and return its rows as named tuples; a ``CREATE TABLE`` returns one, with
-        the number of rows of the new table. Raises IngestError for a table that cannot be read."""
+        """Run the query ``name`` of ``mimic_queries.yaml`` and return its rows as named tuples. A ``CREATE TABLE``
+        returns one row, with the number of rows of the new table. ``parts`` fill its placeholders. Raises IngestError
+        for a table that cannot be read."""
         return list(self.rows(statement(name, **parts), parameters))
 
     def _explain(self, message: str) -> IngestError:
-        """The error to raise for an error message of DuckDB. The message quotes rows, and counts records instead of
-        lines, so only the table is read from it; a slow scan of that table finds the line and the problem."""
+        """Make the error to raise for an error message of DuckDB. The message quotes rows and counts records instead of
+        lines, so only the table is taken from it; then a slow scan of that table finds the line and the problem."""
         path = next((p for p in self.paths.values() if str(p) in message), self.folder)
         if path not in self._widths or "gzip" in message.casefold():
             return IngestError(path, "the file is cut short or damaged", "copy or download it again")
@@ -164,7 +168,7 @@ class Tables:
         return IngestError(path, problem, "repair or download the file again")
 
     def _find(self, name: str) -> Path:
-        """Find the file of a table. Raises IngestError where there is none or more than one."""
+        """Return the file of the table ``name``. Raises IngestError where there is none or more than one."""
         if path := find_file(self.folder, name, ".csv", ".parquet"):
             return path
         remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
@@ -174,7 +178,7 @@ class Tables:
 
     def check_sums(self) -> None:
         """Compare the tables with the publisher's checksums (``SHA256SUMS.txt`` in the folder or beside a table), where
-        there are any. Raises IngestError for a table that differs."""
+        these exist. Raises IngestError for a table that differs."""
         for folder in {self.folder, *(path.parent for path in self.paths.values())}:
             checksums = folder / CHECKSUMS
             text = checksums.read_text(encoding="utf-8", errors="replace") if file_type(checksums) == "file" else ""
@@ -186,8 +190,8 @@ class Tables:
                     raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
 
     def count_rows(self) -> None:
-        """Count the rows of the tables that are not linked to admissions. Raises IngestError for an empty table without
-        which there is no case, and warns of other empty ones."""
+        """Count the rows of the tables that are not linked to admissions. Warns of an empty table; raises IngestError
+        if it is one without which there is no case."""
         for name in (*_NEEDED, "hosp/d_labitems", "note/radiology_detail"):
             (rows,) = next(self.rows(f"SELECT count(*) FROM {name.split('/')[-1]}"))
             if not rows and name in _NEEDED:
@@ -197,8 +201,9 @@ class Tables:
             self.attrition.tables[name] = rows
 
     def check_times(self, name: str, column: str, counts: Sequence[Any]) -> None:
-        """Check the times in a column of a table by ``counts``: how many there are, how many cannot be read, one of
-        these, how many of the others are midnight, in which hours they are (bit h: hour h), and how many have a zone.
+        """Check the times in a column of a table by ``counts`` of them. These are the number of times, of times that
+        cannot be read, an example of these, the number of others at midnight, the hours that occur (bit h: hour h), and
+        the number with a zone.
 
         Raises IngestError where most cannot be read, most have no time of day, all are of a 12-hour clock, or where one
         table has times with a zone and another has times without. Warns where more than 1% cannot be read.
@@ -225,8 +230,8 @@ class Tables:
             self.attrition.warn(f"{name}, {column}: {message}")
 
     def check_rows(self, table: str, key: str, column: str, condition: str, problem: str) -> None:
-        """Check that each filled value of a column meets a condition (SQL). Raises IngestError with ``problem`` for the
-        first row, in the order of its ``key``, that does not."""
+        """Check that each filled value of ``column`` meets ``condition`` (SQL). Raises IngestError with ``problem`` for
+        the first row, in the order of ``key``, that does not."""
         failing = f"{column} IS NOT NULL AND NOT ({condition})"
         query = f"SELECT {key}, {column} FROM {table} WHERE {failing} ORDER BY 1, 2 LIMIT 1"
         for number, value in self.rows(query):
@@ -240,8 +245,8 @@ class Tables:
         """Check how many of the ``rows`` of the event table ``name`` are ``stray``: they name an admission that
         ``hosp/admissions`` lacks.
 
-        Warns of a table without rows, and where more than 1% are stray. Raises IngestError where they are stray because
-        a spreadsheet has rounded the numbers of the admissions (to 2.1E+07)."""
+        Warns of a table without rows, and where more than 1% are stray. Raises IngestError where a spreadsheet has
+        rounded the numbers of the admissions (to 2.1E+07)."""
         if not rows:
             self.attrition.warn(f"{name} has a header and no row")
         if stray > _LOST * rows:
@@ -254,7 +259,7 @@ class Tables:
 
     def check_references(self) -> None:
         """Run the checks ``fit`` of ``mimic_queries.yaml``. They warn of identifiers that no other table has, of people
-        without age or sex, and of an event table that ends long before the patients do."""
+        without age or sex, and of an event table that ends long before the last patient."""
         for check in QUERIES["fit"]:
             total, lost = next(self.rows(check["query"].replace("{oldest}", str(OLDEST))))
             if total >= check["few"] and lost > check["share"] * total:
@@ -262,13 +267,14 @@ class Tables:
 
 
 def statement(name: str, **parts: Any) -> str:
-    """The SQL statement ``name`` of ``mimic_queries.yaml``, with its placeholders ``{part}`` filled."""
+    """Return the SQL statement ``name`` of ``mimic_queries.yaml``, with its placeholders ``{part}`` filled by
+    ``parts``."""
     return QUERIES[name].format(times=QUERIES["times"], **parts)
 
 
 def _line_of(path: Path, column: str, value: str) -> int | None:
-    """The line of a CSV file on which the first row with this value in the column begins; None for a Parquet file. A
-    slow scan, for error messages only."""
+    """Return the line on which the first row of a CSV file with this ``value`` in ``column`` begins; None for a Parquet
+    file, and where no row has it. The scan is slow, so it is used for error messages only."""
     if path.suffix == ".parquet":
         return None
     rows = ((line, [field.strip() for field in fields]) for line, fields in csv_rows(path))
@@ -277,8 +283,8 @@ def _line_of(path: Path, column: str, value: str) -> int | None:
 
 
 def _cleaning_query(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str:
-    """Write a query (SQL) that reads columns of a table and cleans them. ``source`` is the table; ``texts`` say
-    how to read columns that are not text.
+    """Write a query (SQL) that reads ``columns`` of the table ``source`` and cleans them. ``texts`` has expressions
+    that read columns which are not text.
 
     Fields become text without white space at the ends, and NULL where they are empty or say that they are missing. A
     whole number that a tool wrote as ``20044587.0`` loses its ``.0``. Each step is a query of its own around the one
@@ -300,5 +306,5 @@ def _cleaning_query(columns: Sequence[str], source: str, texts: Mapping[str, str
 
 
 def _literal(text: str) -> str:
-    """A text as a string literal of SQL."""
+    """Return a text as a string literal of SQL."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,5 +1,5 @@
-"""Names of examinations: from the many spellings of a source to the keys of a case record, and the results by key
-while an importer collects them."""
+"""Turns the names that a source gives examinations into keys of case records, and collects the results of a case by
+key."""
 
 import functools
 import re
@@ -16,14 +16,14 @@ _LONG = compile_rewriting((long, short) for short, long in _WORDS["long"].items(
 
 
 def exam_key(name: str) -> str:
-    """The key of an examination in a case record: the vocabulary's name if it knows this one, else the name itself on
-    one line."""
+    """Return the key of an examination in a case record: its name in the vocabulary (the list of known examinations),
+    or an unknown name itself on one line."""
     return examinations().general_name(one_line(name))
 
 
 def clean_name(name: str) -> str:
-    """A source's name of an examination on one line, at most 120 characters ("…" ends a longer one). The suffix of
-    physical examinations is removed, because their items are free."""
+    """Return a source's name of an examination on one line, cut to 120 characters (with "…" at the end). The suffix
+    that marks a physical examination is removed: a source may not use it, because such items are free."""
     name = one_line(visible(name))
     while name.endswith(PHYSICAL_SUFFIX):
         name = name.removesuffix(PHYSICAL_SUFFIX).rstrip()
@@ -31,8 +31,8 @@ def clean_name(name: str) -> str:
 
 
 def physical_key(name: str) -> str:
-    """The key of an item of the physical examination: its name, or the vocabulary's for a synonym, with the suffix of
-    physical items (``Pulm exam`` becomes ``Lungs (Physical Examination)``)."""
+    """Return the key of an item of the physical examination: its name, or the vocabulary's for a synonym, with the
+    suffix of such items. ``Pulm exam`` becomes ``Respiratory (Physical Examination)``."""
     name = one_line(name).removesuffix(PHYSICAL_SUFFIX)
     for spelling in (name, _PATTERN.ending.sub("", name)):
         term = examinations().find(spelling)
@@ -42,20 +42,20 @@ def physical_key(name: str) -> str:
 
 
 def add_text(results: dict[str, str], key: str, text: str) -> None:
-    """Add a text to ``results``, in place; behind the text that its key already has, if any."""
+    """Add a text to ``results`` under ``key``, in place, after the text that is there already, if any."""
     results[key] = f"{results[key]} {text}" if key in results else text
 
 
 def panel_of(analyte: str, fluid: str = "Blood") -> str | None:
-    """The name of the examination that reports an analyte of a fluid (``Hb``: ``Complete Blood Count``), whatever the
-    order of its words; None for an unknown analyte."""
+    """Return the name of the examination that reports an ``analyte`` of a ``fluid`` (``Hb``: ``Complete Blood Count``),
+    whatever the order of its words; None for an unknown analyte."""
     return _panels_by_analyte().get((fluid, _analyte_words(analyte)))
 
 
 @functools.cache
 def _panels_by_analyte() -> dict[tuple[str, frozenset[str]], str]:
-    """The examination that reports an analyte, by the fluid and the words of the analyte's label. A label with
-    brackets, "White Blood Cells (WBC)", is also found by what is before and within them."""
+    """Index the examinations of ``panels.csv`` by (fluid, words of an analyte's label). A label with brackets, "White
+    Blood Cells (WBC)", is also indexed by the words before the brackets and by those in them."""
     analytes: dict[tuple[str, frozenset[str]], str] = {}
     for examination, label, fluid in panels():
         bracketed = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
@@ -65,29 +65,29 @@ def _panels_by_analyte() -> dict[tuple[str, frozenset[str]], str]:
 
 
 def _analyte_words(name: str) -> frozenset[str]:
-    """The words that distinguish an analyte from others: in the singular, without words like "serum" and "level", and
-    with long forms in place of laboratory shorthand ("Na+" and "Serum sodium" are both {"sodium"})."""
+    """Return the words that distinguish an analyte from others: in the singular, without words like "serum" and
+    "level", and with shorthand written out. "Na+" and "Serum sodium" are both {"sodium"}."""
     words = [_singular(word.rstrip("+")) for word in normalise(name).split()]
     plain = " ".join(word for word in words if word not in _WORDS["filling"])
     return frozenset(_WORDS["short"].get(plain, plain).split())
 
 
 def _singular(word: str) -> str:
-    """The word without the s of its plural, if it has more than three letters."""
+    """Return the word without the s of its plural, if it has more than three letters; else unchanged."""
     return word[:-1] if len(word) > 3 and word.endswith("s") else word
 
 
 @functools.cache
 def panels() -> tuple[tuple[str, str, str], ...]:
-    """The rows of ``panels.csv`` in the order of reports: examination, label of an analyte, fluid. The label ``*``
-    applies to every analyte of the fluid that no other row names."""
+    """Return the rows of ``panels.csv`` in the order of reports, as (examination, label of an analyte, fluid). The
+    label ``*`` means every analyte of the fluid that no other row names."""
     rows = shipped_table("cdpr.ingest", "panels.csv")
     return tuple((row["examination"], label, row["fluid"]) for row in rows for label in row["labels"].split("|"))
 
 
 def term_of(name: str) -> Term | None:
-    """The vocabulary's examination that a name means; None for a name that means no examination, or a physical one
-    other than vital signs."""
+    """Return the known examination that a name means. None for a name that means no single examination or only a
+    quantity of one, and for a physical examination other than vital signs."""
     known = examinations().find(name)
     if known is not None:
         return known if known.kind != "physical" or known.name == "Vital Signs" else None
@@ -98,8 +98,9 @@ def term_of(name: str) -> Term | None:
 
 
 def usual_name(name: str) -> str:
-    """A name of an imaging study in the usual order of words, without a side: ``Radiograph of the left knee`` becomes
-    ``Knee X-ray``, ``computed tomography scan of the chest`` becomes ``CT chest``. Other names stay."""
+    """Return the name of an imaging study in the usual order of words, without a side. ``Radiograph of the left knee``
+    becomes ``Knee X-ray``, ``computed tomography scan of the chest`` becomes ``CT chest``. Other names keep their
+    words."""
     usual = _PATTERN.side.sub("", rewrite(_PATTERN.xray.sub("X-ray", name), _LONG))
     if modality_first := _PATTERN.part_first.fullmatch(usual):
         usual = f"{modality_first[2]} {modality_first[1]}"
@@ -109,28 +110,31 @@ def usual_name(name: str) -> str:
 
 
 def covers(key: str, name: str) -> bool:
-    """Whether a key has all words of a name, in any order; "of", "the", "scan" and plurals do not count."""
+    """Whether the examination key ``key`` has all words of ``name``, in any order, so that the name need not be written
+    beside it. "of", "the", "scan" and plurals do not count."""
     return _name_words(key) >= _name_words(name)
 
 
 def _name_words(name: str) -> set[str]:
-    """The words of a name in the singular, without "of", "the" and "scan"."""
+    """Return the words of a name in the singular, without "of", "the" and "scan"."""
     words = set(normalise(_PATTERN.xray.sub("X-ray", name)).split()) - {"of", "the", "scan"}
     return set(map(_singular, words))
 
 
 class Workup:
-    """The results of one case while they are collected: measured values and texts by examination.
+    """Collects the results of one case: measured values and texts by examination.
 
-    Of a value that comes again under one label the first counts, and a text that comes again is ignored.
+    If a label occurs twice in an examination, the first value is kept; a text that occurs twice is kept once.
     """
 
     def __init__(self) -> None:
+        """Create an empty collection: analytes by label and texts, for each examination key."""
         self._analytes: dict[str, dict[str, Analyte]] = {}
         self._texts: dict[str, dict[str, None]] = {}
 
     def add(self, key: str, result: Analyte | str) -> bool:
-        """Add a value or a text to the examination ``key``. Returns False for one that was there before."""
+        """Add a measured value or a text to the examination ``key``. Returns False, and keeps the earlier one, if the
+        label of the value or the text was added before."""
         analytes, texts = self._analytes.setdefault(key, {}), self._texts.setdefault(key, {})
         if isinstance(result, Analyte):
             return analytes.setdefault(result.label, result) is result
@@ -139,8 +143,8 @@ class Workup:
         return is_new
 
     def results(self) -> dict[str, str]:
-        """Write one text for each examination: its measured values, then its texts. Examinations without any are left
-        out; the others keep the order in which they were added."""
+        """Return one text for each examination: its measured values, then its texts. Examinations are in the order in
+        which they were added; those without results are left out."""
         results = {}
         for key, analytes in self._analytes.items():
             texts = [format_analytes(analytes.values()), *self._texts[key]]
@@ -149,5 +153,6 @@ class Workup:
 
 
 def without_semicolons(text: str) -> str:
-    """A text on one line with commas in place of semicolons, which separate the fields of a laboratory result."""
+    """Return a text on one line, with commas instead of semicolons. Semicolons separate the fields of a laboratory
+    result."""
     return one_line(text).replace("; ", ", ")

@@ -1,8 +1,9 @@
-"""Discharge summaries in the layout of MIMIC-IV-Note (what was known at presentation, and the diagnosis), radiology
-reports, and physical examinations: from a paragraph by systems to one result per system.
+"""Reads clinical notes: discharge summaries in the layout of MIMIC-IV-Note, radiology reports, and physical
+examinations.
 
-Hospital course, medications, pertinent results and everything about the discharge are never taken over: they
-were written in the knowledge of the diagnosis.
+From a discharge summary only what was known at presentation, and the diagnosis, is read. Hospital course, medications,
+pertinent results and everything about the discharge are never read, because they were written in the knowledge of the
+diagnosis. A physical examination is divided into one result per system of the body.
 """
 
 import functools
@@ -31,8 +32,8 @@ _HISTORY = ("History of Present Illness", "Past Medical History", "Personal Hist
 
 
 class _Heading(NamedTuple):
-    """A heading in a note, from ``start`` to ``end``: its index in :data:`_ALL_HEADINGS`, the section that it opens
-    (None: it only ends the one before), and whether it is a short form such as "PE:"."""
+    """A heading in a note, from ``start`` to ``end``: its ``number``, an index into :data:`_ALL_HEADINGS`; the
+    ``section`` that it opens, None if it only ends the one before; and whether it is a short form such as "PE:"."""
 
     start: int
     end: int
@@ -43,9 +44,9 @@ class _Heading(NamedTuple):
 
 @dataclass(frozen=True)
 class DischargeNote:
-    """What is read from a discharge summary: ``history`` by section of the case summary, ``physical`` examination by
-    key, the whole discharge diagnosis on one line, and the first primary diagnosis. ``cut``: a heading of something
-    else ended the physical examination early."""
+    """The parts of a discharge summary that are read. ``history`` has texts by section of the case summary,
+    ``physical`` texts by key. ``final_diagnosis`` is the whole discharge diagnosis on one line, ``primary_diagnosis``
+    the first primary one. ``cut``: the physical examination was ended early by a heading of something else."""
 
     history: dict[str, str] = field(default_factory=dict)
     physical: dict[str, str] = field(default_factory=dict)
@@ -55,7 +56,8 @@ class DischargeNote:
 
 
 def parse_discharge_note(text: str) -> DischargeNote:
-    """Read a discharge summary. What is not found is empty; never raises. The history keeps its line ends."""
+    """Read the parts of a discharge summary. A part that is not found is empty; no error is raised. The history keeps
+    its line ends."""
     sections = note_sections(plain_text(visible(text)))
     diagnosis = sections.pop("diagnosis", "")
     physical, behind = split_off_examination(sections.pop("physical", ""))
@@ -69,10 +71,10 @@ def parse_discharge_note(text: str) -> DischargeNote:
 
 
 def note_sections(text: str) -> dict[str, str]:
-    """Split a note into its sections: texts by section of the case summary, ``physical`` and ``diagnosis``.
+    """Split a note into its sections: texts by section of the case summary, and by ``physical`` and ``diagnosis``.
 
-    Any other heading ends the section before it. Of a heading that comes twice the first counts, but of the discharge
-    diagnosis the last that says something.
+    Any other heading ends the section before it. Of a heading that occurs twice the first is used, but of the discharge
+    diagnosis the last one with a text.
     """
     openings, examination = _section_headings(text)
     sections: dict[str, str] = {}
@@ -91,8 +93,9 @@ def note_sections(text: str) -> dict[str, str]:
 
 
 def _section_headings(text: str) -> tuple[list[_Heading], _Heading | None]:
-    """The headings of a note that open or end a section, and the one of the physical examination at presentation. Of a
-    heading that comes twice in a row the second is left out, and short forms of a section with a full heading."""
+    """Return the headings of a note that open or end a section, and the heading of the physical examination at
+    presentation (None without one). A heading that directly follows an equal one is left out, and so are short forms
+    ("PE:") of a section that has a full heading."""
     headings = list(_find_headings(text))
     # One heading of the course may be about another place.
     course = max((h.start for h in headings if h.section == "course"), default=len(text))
@@ -109,8 +112,8 @@ def _section_headings(text: str) -> tuple[list[_Heading], _Heading | None]:
 
 
 def _find_headings(text: str) -> Iterator[_Heading]:
-    """Yield the headings of a note. A heading has a colon; one that is no short form may also stand out
-    (:func:`_stands_out`) or be alone on its line."""
+    """Yield the headings of a note. A heading has a colon. One that is no short form may instead be in capitals or bold
+    (:func:`_stands_out`), or alone on its line."""
     start = 0
     for line in text.split("\n"):
         alone = line[:1].isupper() and 2 <= len(line.split()) <= 5
@@ -123,8 +126,9 @@ def _find_headings(text: str) -> Iterator[_Heading]:
 
 
 def _examination_heading(headings: list[_Heading], course: int) -> _Heading | None:
-    """The heading of the physical examination at presentation: the first after the history and before the hospital
-    course, which begins at ``course``. Where there is none, the first full heading inside the history."""
+    """Return the heading of the physical examination at presentation: the first one after the history and before the
+    hospital course, which begins at ``course``. If there is none, the first full heading within the history; None
+    without any."""
     history = {h.section: h.start for h in reversed(headings) if h.section in _HISTORY and h.start < course}
     own = [h for h in headings if h.section == "physical" and h.start < course]
     after = [h for h in own if h.start > max(history.values(), default=-1)]
@@ -137,8 +141,8 @@ def _stands_out(line: str) -> bool:
 
 
 def primary_diagnosis(section: str) -> str:
-    """The first primary diagnosis of a discharge diagnosis, without bullets, ranks and closing punctuation; empty where
-    there is none. Lines below "Secondary diagnoses:" and the like are not primary."""
+    """Return the first primary diagnosis in the section "discharge diagnosis", without bullets, ranks and closing
+    punctuation; empty where there is none. Lines below "Secondary diagnoses:" and similar labels are not primary."""
     primary = True
     for raw in section.splitlines():
         line = _NOTE.bullet.sub("", one_line(raw))
@@ -157,8 +161,8 @@ _IMPRESSIONS = {"IMPRESSION", "IMPRESSIONS", "CONCLUSION", "CONCLUSIONS"}
 
 
 def report_text(text: str) -> str:
-    """Write a radiology report on one line: findings, further sections, and the impression last. Sections about the
-    occasion and the technique are left out."""
+    """Write a radiology report on one line: findings and other sections first, the impression last. Sections about the
+    reason for the examination and its technique are left out."""
     parts = []
     for heading, body in sorted(_report_sections(text), key=lambda section: section[0] in _IMPRESSIONS):
         if _REPORT.no_result.fullmatch(heading) or not says_something(body) or is_reference(body):
@@ -169,8 +173,8 @@ def report_text(text: str) -> str:
 
 
 def examination_heading(text: str) -> str | None:
-    """The name of the examination in a radiology report: the first line below EXAMINATION, EXAM or STUDY; None without
-    one."""
+    """Return the name of the examination in a radiology report: the first line below EXAMINATION, EXAM or STUDY; None
+    without one."""
     for heading, body in _report_sections(text):
         if heading in ("EXAMINATION", "EXAM", "STUDY") and says_something(body):
             return one_line(body.strip().splitlines()[0])
@@ -178,13 +182,13 @@ def examination_heading(text: str) -> str | None:
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text says nothing but "see above"."""
+    """Whether a text only refers to another one, such as "see above"."""
     return _REPORT.reference.fullmatch(text.strip()) is not None
 
 
 def _report_sections(text: str) -> list[tuple[str, str]]:
-    """The headings of a report, which are in capitals, each with the text below it; the text before the first one has
-    an empty heading."""
+    """Return (heading, text below it) for each heading of a report; headings are in capitals. The text before the first
+    one has an empty heading."""
     text = plain_text(text)
     sections = split_at_headings(text, _REPORT.heading.finditer(text))
     return [(heading[1].strip() if heading else "", body) for heading, body in sections]
@@ -200,8 +204,8 @@ _NO_ITEM = ""
 
 
 def split_off_examination(text: str) -> tuple[str, str]:
-    """Split a section into the physical examination at admission and the rest, from the next heading of the note on. An
-    examination at discharge belongs to neither, whether it comes before or after the one at admission."""
+    """Split a section into the physical examination at admission and the rest, which begins with the next heading that
+    is not part of an examination. An examination at discharge is left out of both, wherever it is."""
     at_admission, *rest = _EXAM.at_discharge.split(text, maxsplit=1)
     if rest and not physical_results(at_admission) and (begin := _EXAM.at_admission.search(rest[0])):
         at_admission = _EXAM.at_discharge.split(rest[0][begin.start() :], maxsplit=1)[0]
@@ -218,11 +222,11 @@ def split_off_examination(text: str) -> tuple[str, str]:
 
 
 def _opens_another_section(line: str, is_marked: bool, is_apart: bool) -> bool:
-    """Whether a line within a physical examination begins with a heading of something else.
+    """Whether a line within a physical examination is a heading that ends the examination.
 
-    A heading about thoughts ("Assessment") always does. A heading of words that no examination has does if it has a
-    colon and names another section ("Labs:"), or is set apart: ``is_marked`` by a symbol or an underline, or alone on
-    its line and ``is_apart`` from what is above.
+    A heading about thoughts ("Assessment") always is. A heading with words that no examination has is one if it has a
+    colon and names another section ("Labs:"), or if it is set apart: ``is_marked`` by a symbol or an underline, or
+    alone on its line and ``is_apart``, after an empty line.
     """
     titled = _EXAM.titled.match(line)
     if titled is None or (not titled["end"].strip() and len(titled["name"].split()) > 6):
@@ -239,8 +243,8 @@ def _opens_another_section(line: str, is_marked: bool, is_apart: bool) -> bool:
 
 
 def _is_heading_within(name: str) -> bool:
-    """Whether a heading is one within a physical examination: a vital sign, a manoeuvre, a system or part of the body.
-    One with a number is a finding."""
+    """Whether a heading belongs to a physical examination: it is a vital sign, a manoeuvre, a system or part of the
+    body. A heading with a number is a finding, and belongs to it too."""
     words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())
     known = _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
     counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)
@@ -248,8 +252,8 @@ def _is_heading_within(name: str) -> bool:
 
 
 def outline(text: str) -> str:
-    """The headings of a note, at most 40, for messages. Words that no known heading has may be a patient's and are
-    replaced by their shape (``AAAAA hospital course``)."""
+    """Return the headings of a note, at most 40, for messages. A word that no known heading has may be a patient's, so
+    it is replaced by its shape: ``AAAAA hospital course``."""
     lines = plain_text(text).split("\n")
     names = (line.partition(":")[0].strip() for line in lines if ":" in line or _stands_out(line))
     masked = (_WORD.sub(lambda word: word[0] if word[0].casefold() in _HEADING_WORDS else shape(word[0]), name)
@@ -258,11 +262,11 @@ def outline(text: str) -> str:
 
 
 def physical_results(text: str) -> dict[str, str]:
-    """Read a physical examination of lines ``NAME: findings`` as results by key, ``NAME (Physical Examination)``.
+    """Read a physical examination with lines ``NAME: findings`` as results by key, ``NAME (Physical Examination)``.
 
-    A line without a heading continues the one before, all vital signs have one key, and what comes before any heading
-    is the general appearance. An examination at discharge and all after it is left out, and so is a line whose heading
-    names a test of another kind.
+    A line without a heading continues the one before, all vital signs have one key, and text before any heading is the
+    general appearance. An examination at discharge and everything after it is left out, and so is a line whose heading
+    is an examination of another kind, such as a laboratory test.
     """
     results: dict[str, str] = {}
     current: str | None = None
@@ -283,14 +287,15 @@ def physical_results(text: str) -> dict[str, str]:
 
 
 def _kind(name: str) -> str | None:
-    """The kind of the examination that the vocabulary has under a name; None for an unknown name."""
+    """Return the kind of the examination that the vocabulary lists under a name (``physical``, ...); None for an
+    unknown name."""
     term = examinations().find(name)
     return term.kind if term else None
 
 
 def _is_title(name: str, rest: str) -> bool:
-    """Whether a line names the examination itself and no system: "ADMISSION PHYSICAL EXAM", "Exam: ...". ``name`` is
-    the line's heading, empty without one, ``rest`` the rest of the line."""
+    """Whether a line is the title of a whole examination, not the name of a system: "ADMISSION PHYSICAL EXAM", "Exam:
+    ...". ``name`` is the heading of the line, empty without one, ``rest`` the text after it."""
     if not name:
         return says_something(rest) and _EXAM.title_alone.fullmatch(rest) is not None
     titled = _EXAM.title.search(name) and len(name.split()) > 1 and not rest.strip() and _kind(name) is None
@@ -298,8 +303,8 @@ def _is_title(name: str, rest: str) -> bool:
 
 
 def _key_without_heading(line: str, current: str | None) -> str:
-    """The key of a line without a heading: the system with which it begins, else the ``current`` key, that of the line
-    before. After vital signs a sentence without numbers is the general appearance."""
+    """Return the key of a line without a heading: that of the system with which it begins, else ``current``, the key of
+    the line before. After vital signs a sentence without numbers is the general appearance."""
     system = _systems().leading.match(line)
     if system:
         return physical_key(system[1])
@@ -310,8 +315,8 @@ def _key_without_heading(line: str, current: str | None) -> str:
 
 
 def _one_system_a_line(text: str) -> str:
-    """Break the paragraphs of an examination into lines with one system of the body each: before each name of a system,
-    and after each sentence of a text that has vital signs and no headings."""
+    """Break the paragraphs of a physical examination into lines with one system of the body each: before each name of a
+    system. A text with vital signs and without headings is also broken after each sentence."""
     systems = _systems()
     text = systems.inline.sub(r"\n\1", text)
     if _EXAM.vital_numbers.search(text) and not systems.heading.search(text):
@@ -321,8 +326,8 @@ def _one_system_a_line(text: str) -> str:
 
 @functools.cache
 def _systems() -> SimpleNamespace:
-    """The regular expressions of ``phrases.yaml`` that find the names of systems in the vocabulary: ``inline``,
-    ``heading``, ``leading`` and ``sentence``."""
+    """Return the compiled expressions ``systems`` of ``phrases.yaml``, which find names of systems of the body in the
+    vocabulary: ``inline``, ``heading``, ``leading`` and ``sentence``."""
     terms = [term for term in examinations().terms.values() if term.kind == "physical" and term.name != "Vital Signs"]
     spellings = sorted((name for term in terms for name in (term.name, *term.aliases)), key=len, reverse=True)
     return patterns("systems", systems="|".join(map(re.escape, spellings)))

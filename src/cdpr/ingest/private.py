@@ -1,6 +1,6 @@
-"""A hospital's own export (docs/reference/private-format.md) -> case records.
+"""Imports a hospital's own export in this project's format (docs/reference/private-format.md).
 
-Two layouts, one code path: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`` with the results inside the cases.
+There are two layouts: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`` with the results inside the cases.
 """
 
 import math
@@ -33,25 +33,27 @@ _POWER_OF_TEN = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,2}")
 
 
 class Row(Element):
-    """A row of a table, or an object in JSON, whose fields are text."""
+    """A row of a table, or an object in JSON, whose fields are text: ``row["age"]``."""
 
     remedy = "write one case an object, its results as a list of objects"
 
     def __getitem__(self, name: str) -> str:
+        """Return the text of the field ``name``."""
         return self.value[name]
 
     def with_fields(self, fields: Mapping[str, str]) -> Self:
-        """The same row, at the same position in its file, with other fields."""
+        """Return a row at the same position in the file, with other ``fields``."""
         return self._element("", fields)
 
 
 @dataclass
 class Export:
-    """The rows of an export as its files have them, and everything that is wrong with them.
+    """The rows of an export as its files have them, and all its problems.
 
-    ``cases`` and ``results`` are the rows that could be read. ``problems`` refuse the data set. ``ignored`` counts the
-    filled fields, by file and column, that the format does not have. ``is_whole``: every row of ``cases.csv`` could be
-    read. ``ends`` has for each table a row with the number of its last line. ``decimal_mark`` is that of its numbers.
+    ``cases`` and ``results`` are the rows that could be read. Any of ``problems`` is a reason to refuse the data set.
+    ``ignored`` counts filled fields that the format does not have, by file and column. ``is_whole``: every row of
+    ``cases.csv`` could be read. ``ends`` has a row for each table with the number of its last line. ``decimal_mark`` is
+    the mark in its numbers, ``comma`` or ``point``; None as in Python.
     """
 
     cases: list[Row] = field(default_factory=list)
@@ -63,14 +65,15 @@ class Export:
     decimal_mark: str | None = None
 
     def unlisted(self) -> list[Row]:
-        """The results of cases that ``cases.csv`` does not list; none when it could not be read whole."""
+        """Return the results of cases that ``cases.csv`` does not list; empty where that file could not be read
+        whole."""
         case_ids = {row["case_id"] for row in self.cases} | {""}
         return [row for row in self.results if row["case_id"] not in case_ids] if self.is_whole else []
 
 
 def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
     """Read an export in the private format. Yields the records of all usable cases, and warns of doubtful cells. Raises
-    the first IngestError of an export that has any."""
+    the first IngestError of an export that has problems."""
     export = read_export(work.path, source.decimal_mark)
     records = list(work.records(make_drafts(export, work.attrition)))
     if export.problems:
@@ -83,8 +86,8 @@ def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
 
 
 def doubtful_cells(export: Export) -> Iterator[IngestError]:
-    """Yield the fields that look like a slip of a spreadsheet, such as a date made of a range, each as an error that
-    refuses nothing. A field is listed once."""
+    """Find fields that a spreadsheet may have changed, such as a range that became a date. Yields each as an
+    IngestError that is only a warning; a field is listed once."""
     for row in (*export.cases, *export.results, *export.ends):
         for name, text in row.value.items():
             for slip in FORMAT["slips"]:
@@ -96,7 +99,8 @@ def doubtful_cells(export: Export) -> Iterator[IngestError]:
 
 
 def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
-    """Read the rows of either layout, as far as possible; what cannot be read is in the ``problems`` of the export."""
+    """Read the rows of an export in either layout, as far as possible. Problems are collected in the export's
+    ``problems``, not raised."""
     export = Export(decimal_mark=decimal_mark)
     names = ("cases.csv", "results.csv", "cases.jsonl")
     cases, results, objects = (_find(folder, name, export.problems) for name in names)
@@ -118,16 +122,16 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
 
 
 def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
-    """The path of a file, compressed or not; the plain one where there is no file, or are several, which is a
-    problem."""
+    """Return the path of the file ``name``, compressed or not. Where there is no such file the plain path is returned;
+    where there are several too, and they are added to ``problems``."""
     with as_problems(problems):
         return find_file(folder, name) or folder / name
     return folder / name
 
 
 def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
-    """Read a CSV table and append its rows to ``rows``, with the fields stripped. The header must have ``columns``, in
-    any order and among others; a row that cannot be read is a problem of the export."""
+    """Read a CSV table and append its rows to ``rows``, with fields stripped. The header must have ``columns``, in any
+    order and among others. A row that cannot be read is added to the problems of the export."""
     lines = csv_rows(path)
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
@@ -155,8 +159,8 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
 
 
 def _clean_cell(column: str, text: str) -> str:
-    """The text of a cell without a spreadsheet's formula around it (``="3-5"``); empty where it says that the value is
-    missing. In the column ``item`` NA is sodium."""
+    """Return the text of a cell without a spreadsheet's formula around it (``="3-5"``); empty where it says that the
+    value is missing. In the column ``item`` NA is sodium."""
     if formula := _FORMULA.fullmatch(text):
         text = formula[1]
     if column in FORMAT["numbers"]:
@@ -165,7 +169,7 @@ def _clean_cell(column: str, text: str) -> str:
 
 
 def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
-    """Raise IngestError for a table that is empty or whose columns are not separated by commas."""
+    """Raise IngestError for a table that is empty, or whose columns are not separated by commas."""
     if not header:
         raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
     first = visible(header[0]).strip()
@@ -178,8 +182,8 @@ def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
 
 
 def _read_object(case: Row, export: Export) -> None:
-    """Add the rows of a case, an object of ``cases.jsonl``, to the export. Its ``results`` are numbered by their order
-    unless they have a ``sequence``."""
+    """Add the rows of a case, an object of ``cases.jsonl``, to the export: one for the case and one for each result.
+    Results are numbered by their order unless they have a ``sequence``."""
     results = case.children("results")
     row = _text_row(case, {}, CASE_COLUMNS, export)
     export.cases.append(row)
@@ -193,8 +197,8 @@ def _read_object(case: Row, export: Export) -> None:
 
 
 def _text_row(row: Row, defaults: Mapping[str, Any], columns: Sequence[str], export: Export) -> Row:
-    """The row of an object with the fields ``columns`` as text; absent and null are empty, or the ``defaults``. A field
-    that is neither text nor number is a problem of the export."""
+    """Return the row of a JSON object with the fields ``columns`` as text. A field that is absent has its text in
+    ``defaults``, or is empty. A field that is neither text nor number is added to the problems of the export."""
     fields, values = dict.fromkeys(columns, ""), {**defaults, **row.value}
     export.ignored.update((row.path.name, name) for name in values if name not in (*columns, "results"))
     for name in columns:
@@ -208,8 +212,8 @@ def _text_row(row: Row, defaults: Mapping[str, Any], columns: Sequence[str], exp
 
 
 def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
-    """Yield the drafts of an export's cases, in its order. A case without a number or with that of another one is left
-    out; a field that breaks its rule is empty. Both are problems of the export."""
+    """Yield the drafts of an export's cases, in its order. A case without a number, or with the number of another one,
+    is left out; a field that breaks its rule is empty. Both are added to the problems of the export."""
     attrition.count("fields that the layout does not know", export.ignored.total())
     workups = _collect_results(export, attrition)
     numbers: set[str] = set()
@@ -235,8 +239,8 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
 
 
 def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
-    """Yield the rows with numbers in Python's notation, and with empty text in fields that break their rule in
-    ``private_format.yaml``, each of which is a problem of the export."""
+    """Yield the rows with numbers in Python's notation. A field that breaks its rule in ``private_format.yaml`` is made
+    empty and added to the problems of the export."""
     problems = export.problems
     mark, other = _MARKS.get(export.decimal_mark or "", ("", ""))
     numbers = FORMAT["numbers"] if mark else ()
@@ -257,8 +261,8 @@ def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
 
 
 def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
-    """Collect the results by case, in the order of their ``sequence``. Names of an examination that differ only in
-    upper and lower case are one."""
+    """Collect the results of each case, in the order of their ``sequence``; returns them by the number of the case.
+    Names of an examination that differ only in upper and lower case are one."""
     rows = _valid_rows(export.results, export)
     placed = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row) for row in rows]
     placed.sort(key=lambda entry: entry[:3])
@@ -281,7 +285,8 @@ def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
 
 
 def _examination_key(row: Row, problems: list[IngestError]) -> str:
-    """The key of a row's examination; empty for a name that cannot be used, which is a problem."""
+    """Return the key of a row's examination. A name that cannot be used is added to ``problems``, and gives an empty
+    key."""
     name = one_line(row["examination"])
     if row["category"].casefold() == "physical" and name:
         return name.removesuffix(PHYSICAL_SUFFIX) + PHYSICAL_SUFFIX
@@ -293,8 +298,8 @@ def _examination_key(row: Row, problems: list[IngestError]) -> str:
 
 
 def _analyte(row: Row, problems: list[IngestError]) -> Analyte:
-    """Make an analyte of a row with a value. Bounds of the reference range in the wrong order are a problem; a single
-    bound becomes a comment."""
+    """Make an analyte of a row with a value. Bounds of the reference range in the wrong order are added to
+    ``problems``; a single bound becomes a comment."""
     low, high = (float(row[name]) if row[name] else None for name in ("reference_low", "reference_high"))
     if low is not None and high is not None and low > high:
         problems.append(row.error("reference_low", "is above reference_high", "exchange or correct them"))

@@ -1,4 +1,4 @@
-"""One entry for all data sets: read, split by patient, report."""
+"""The import of a data set, the same for all: read it, split it by patient, count."""
 
 import pkgutil
 import tempfile
@@ -21,8 +21,9 @@ SPLIT_SEED = 0  # one split for every seed of training
 
 
 def ingest_dataset(settings: Settings, job: Job) -> None:
-    """Import the raw files of one data set (a stage). Writes the case records, the report of the counts, and
-    ``findings``: the list of dropped cases and leaks. Raises IngestError."""
+    """Stage ``ingest_dataset``: import the raw files of one data set. Writes the case records, a report with the
+    counts, and ``findings``, the list of dropped cases and leaks. Raises IngestError for raw data that cannot be
+    used."""
     dataset = job.options["dataset"]
     if "raw" not in job.inputs:
         remedy = "name the raw files: --input raw=PATH, or set the path and run snakemake, which names them"
@@ -40,12 +41,13 @@ def ingest(
     """Import a data set from its raw file or folder ``raw``. Returns the case records, ordered by ``note_id``, and the
     counts of what was dropped.
 
-    In-domain cases are split by patient; the test set is drawn first, so that it does not change with the size of the
-    others. All cases of other data sets are test cases. ``state`` is a folder for unfinished work; by default a
-    temporary one.
+    Cases of the training domain are split by patient; the test set is drawn first, so that it does not change with the
+    size of the others. Textbook cases, for lessons, are all training cases; cases of other data sets are all test
+    cases. ``state`` is a folder for unfinished work; by default a temporary one.
 
-    Raises IngestError for raw data that cannot be trusted, and when the synthetic hospital has fewer cases than the
-    settings ask for. Real data with too few cases is split in the same proportions, with a warning.
+    Raises IngestError for raw data that cannot be used, and where the synthetic hospital has fewer cases than the
+    settings request. Real data with too few cases is split in the same proportions, with a warning. Raises ValueError
+    for an unknown data set.
     """
     if dataset not in DATASETS:
         raise ValueError(f"unknown data set {dataset!r}; known: {', '.join(DATASETS)}")
@@ -79,8 +81,8 @@ def ingest(
 
 
 def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition: Attrition) -> list[CaseRecord]:
-    """Assign the records to splits by patient, and drop those beyond the sizes that the settings ask for. Returns the
-    others. Raises IngestError when the synthetic hospital has too few."""
+    """Assign the records to splits by patient; returns them. Records beyond the sizes in the settings are dropped.
+    Raises IngestError where the synthetic hospital has too few cases."""
     data, dataset = settings.data, attrition.dataset
     sizes = {"test": data.test_cases, "validation": data.validation_cases, "train": data.train_cases}
     requested, usable = sum(sizes.values()), len(records)

@@ -1,4 +1,4 @@
-"""The case summary (paper, appendix "Unified data format"): its sections as text, and back."""
+"""Writes and reads the case summary (paper, appendix "Unified data format"), which is one text of several sections."""
 
 import re
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ _BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 
 
 def build_summary(sections: Mapping[str, str]) -> str:
-    """Write a case summary from the texts of its sections: bullet lines ``- Section: text`` in the order of
+    """Write a case summary from the texts of its ``sections``: lines ``- Section: text`` in the order of
     :data:`SECTIONS`. Sections that say nothing are left out."""
     texts = {name: one_line(sections.get(name, "")) for name in SECTIONS}
     return "\n".join(f"- {name}: {text}" for name, text in texts.items() if says_something(text))
 
 
 def parse_summary(summary: str) -> dict[str, str]:
-    """Read the text of each section from a case summary; the inverse of :func:`build_summary`.
+    """Read a case summary; returns the text of each section by name. It is the inverse of :func:`build_summary`.
 
-    Raises RecordError for a line that is not ``- Section: text``, and for a section that comes twice; the message does
-    not quote it.
+    Raises RecordError for a line that is not ``- Section: text``, and for a section that occurs twice. The message does
+    not quote the line, which may be confidential.
     """
     sections: dict[str, str] = {}
     for number, line in enumerate(summary.split("\n"), 1):
@@ -35,7 +35,8 @@ def parse_summary(summary: str) -> dict[str, str]:
 
 def patient_information(years: float | None, sex: str) -> str:
     """Write age and sex: ``58 year old male``, ``5 month old female``, ``12 day old``. An unknown age (None) or sex is
-    left out. ``years`` may be a fraction of the first year of life; ``sex`` is M, F, male or female in any case."""
+    left out. ``years`` may be a fraction in the first year of life; ``sex`` is M, F, male or female in upper or lower
+    case."""
     word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
     number, unit = years, "year"
     if years is not None and 0 < years < 1:
@@ -44,10 +45,10 @@ def patient_information(years: float | None, sex: str) -> str:
 
 
 def has_illness(history: Mapping[str, str]) -> bool:
-    """Whether a history (texts by section) has a complaint or a present illness."""
+    """Whether a history (texts by section) has a chief complaint or a present illness."""
     return says_something(illness_text(history))
 
 
 def illness_text(history: Mapping[str, str]) -> str:
-    """The texts of complaint and present illness, joined."""
+    """Return the chief complaint and the present illness of a history (texts by section) as one text."""
     return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")

@@ -1,4 +1,4 @@
-"""Cases of the synthetic hospital without the workflow: for first steps, examples and environments."""
+"""Makes cases of the synthetic hospital without the workflow: for first steps, examples and environments."""
 
 import tempfile
 from pathlib import Path
@@ -13,11 +13,11 @@ _TEST_EVERY = 5
 
 
 def synthetic_cases(count: int = 400, settings: Settings | None = None) -> list[CaseRecord]:
-    """``count`` priced cases of the synthetic hospital, the same for the same settings: of five in a row four are of
-    the split ``train`` and the first is of ``test``.
+    """Make ``count`` priced cases of the synthetic hospital; the same settings give the same cases. Of each five in a
+    row the first has the split ``test``, the other four ``train``.
 
-    They are written and read in the format of a hospital's own export, which takes seconds. Raises SettingsError for
-    prices that the settings do not allow. Source: docs/design/hospital.md.
+    The cases are written and read in the format of a hospital's own export, which takes seconds. Raises SettingsError
+    for prices that the settings do not allow. Source: docs/design/hospital.md.
     """
     settings = settings or Settings()
     data = settings.data.model_copy(update={"private": Settings().data.private})

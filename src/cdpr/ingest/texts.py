@@ -1,4 +1,5 @@
-"""Texts of clinical files: the words by which they are read (``phrases.yaml``), and what a text says."""
+"""Tests and cleans texts of clinical files, and loads the words and expressions by which they are read
+(``phrases.yaml``)."""
 
 import functools
 import html
@@ -20,14 +21,14 @@ LONG_CLAUSE = 80  # characters
 
 
 def phrases(module: str, **words: str) -> dict[str, Any]:
-    """The entries of ``phrases.yaml`` for a module by name, and the shared ones. In them ``{name}`` is replaced by the
-    entry of this name, or by that of ``words``."""
+    """Return the entries of ``phrases.yaml`` for ``module`` and the shared ones, by name. ``{name}`` in an entry is
+    replaced by the entry of this name, or by the text of this name in ``words``."""
     return fill(words | _entries()["shared"] | _entries()[module])
 
 
 def patterns(module: str, **words: str) -> SimpleNamespace:
-    """The compiled regular expressions of a module by name (its entry ``patterns``); arguments as of
-    :func:`phrases`."""
+    """Return the compiled regular expressions of ``module``, its entry ``patterns`` in ``phrases.yaml``, as attributes
+    by name. ``words`` fill placeholders, as in :func:`phrases`."""
     return compile_patterns(phrases(module, **words)["patterns"])
 
 
@@ -43,39 +44,39 @@ MISSING, _NEUTRAL = (frozenset(phrases("texts")[name]) for name in ("missing", "
 
 
 def one_line(text: str) -> str:
-    """The text with all white space, line ends included, collapsed to single spaces."""
+    """Return the text with all white space, also line ends, collapsed to single spaces."""
     return " ".join(text.split())
 
 
 def says_something(text: str) -> bool:
-    """Whether a text has any letter or digit; ``___``, the mark of de-identification, is none."""
+    """Whether a text has any letter or digit; ``___``, the mark of de-identification, does not count."""
     return _ALPHANUMERIC.search(_BLANKED.sub("", text)) is not None
 
 
 def visible(text: str) -> str:
-    """The text as a reader sees it: composed characters (NFC), no control or direction marks, and U+FFFD in place of
-    half a surrogate pair."""
+    """Return the text as a reader sees it: composed characters (NFC), no control or direction marks, and U+FFFD instead
+    of half a surrogate pair."""
     if text.isascii() and text.isprintable():  # as most are
         return text
     return HALF_CHARACTER.sub("\ufffd", _PATTERN.invisible.sub("", unicodedata.normalize("NFC", text)))
 
 
 def quoted(value: str) -> str:
-    """Quote a value of a file in a message: at most 40 characters on one line, without quotes inside, so that
-    :meth:`IngestError.without_text` can find and withhold it."""
+    """Return a value of a file in quotes for a message: at most 40 characters on one line, without quotes inside, so
+    that :meth:`IngestError.without_text` can find and withhold it."""
     text = one_line(visible(value)).replace("'", "’").replace('"', "”").replace("\\", "＼")
     return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
 
 
 def shape(text: str) -> str:
-    """How a text is written, without what it says: digits as 9, letters as A (``2150-01-31 8am`` as
-    ``9999-99-99 9AA``); at most 40 characters."""
+    """Return how a text is written, without what it says: digits as 9, letters as A, at most 40 characters.
+    ``2150-01-31 8am`` becomes ``9999-99-99 9AA``."""
     plain = re.sub(r"[A-Za-z]", "A", re.sub(r"\d", "9", text.strip()))
     return re.sub(r"[^9A/:.,+ -]", "?", plain)[:40]
 
 
 def html_text(text: str) -> str:
-    """The text of HTML, one line for each block (paragraph, row, ...)."""
+    """Return the text of an HTML document, with one line for each block (paragraph, row, ...)."""
     return "\n".join(filter(None, map(one_line, html.unescape(rewrite(text, _MARKUP)).splitlines())))
 
 
@@ -95,7 +96,8 @@ def is_code(diagnosis: str) -> bool:
 
 
 def blank_if_missing(text: str) -> str:
-    """The text, stripped; empty where it is a word that tools write for a missing value ("NULL", "nan")."""
+    """Return the text without spaces around it; empty where it is a word that tools write for a missing value ("NULL",
+    "nan")."""
     text = text.strip()
     return "" if text in MISSING else text
 
@@ -115,5 +117,5 @@ def is_absent(text: str) -> bool:
 
 
 def language_of(text: str) -> Literal["en", "zh"]:
-    """``zh`` for a text with Chinese characters, else ``en``."""
+    """Return ``zh`` for a text with Chinese characters, else ``en``."""
     return "zh" if CHINESE.search(text) else "en"
