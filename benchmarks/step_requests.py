@@ -116,18 +116,18 @@ class Logged(Policy):
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         turns = await self.policy.sample(state, numbers, forced, seed)
         if self.free_text:
-            thoughts = [derive_seed(seed, k, state.words) for k in numbers]
+            thoughts = [derive_seed(seed, k, state.prompt_key) for k in numbers]
             turns = [
                 replace(t, text=f"THINKING: {thought}\n{t.text}") for t, thought in zip(turns, thoughts, strict=True)
             ]
         sampled = sum(len(turn.token_ids) for turn in turns)
         kind = "forced" if forced and self.kind == "continuations" else self.kind
-        self.calls.append(Call(kind, state.words, tuple(turn.text for turn in turns), sampled))
+        self.calls.append(Call(kind, state.prompt_key, tuple(turn.text for turn in turns), sampled))
         return turns
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
         turns = await self.policy.score_diagnoses(state, names, forced)
-        self.calls.append(Call("scored", state.words, tuple(names), 0))
+        self.calls.append(Call("scored", state.prompt_key, tuple(names), 0))
         return turns
 
 

@@ -258,7 +258,7 @@ def test_without_cache_no_two_evaluations_share_a_reply(case, scope, times):
     frozen = Onward()
     env, made = process(Onward(), frozen, cache={"scope": scope, "reuse_group": "none"}, horizon=2)
     score(made, group(env, Onward(), case, n=1))
-    found = {seed for state, forced, seed, _ in frozen.requests if state.words[1:] == (CBC, CT) and not forced}
+    found = {seed for state, forced, seed, _ in frozen.requests if state.prompt_key[1:] == (CBC, CT) and not forced}
     assert len(found) == times
 
 
@@ -289,7 +289,7 @@ def test_replies_belong_to_the_words_that_were_read_and_to_whether_the_turn_is_f
     assert states[0].key == states[1].key
     for state in states * 2:
         asyncio.run(draws.draw_steps(state, (0,)))
-    assert [state.words for state, *_ in policy.requests] == [state.words for state in states]
+    assert [state.prompt_key for state, *_ in policy.requests] == [state.prompt_key for state in states]
     hasty = Draws(env, HastyPolicy(), 0, ("x",))
     asyncio.run(hasty.draw_steps(states[0].after(env.step(states[0], Turn(CT))), range(8)))
     ends = asyncio.run(hasty.rollout(states[0].after(env.step(states[0], Turn(CT))), range(8), 0))

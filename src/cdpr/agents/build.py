@@ -1,4 +1,4 @@
-"""Builds the agent of a run from its name.
+"""Builds the agent of a run from the name of the run.
 
 Agents are imported by name (``acts: module:Class``), so that an evaluation depends only on the code of its own agent.
 """
@@ -13,7 +13,7 @@ from ..llm.spec import modules_of
 from ..settings import AgentEntry, Settings, SettingsError, is_served, is_trained, model_of
 from ..settings.load import restrict
 
-# Settings that all agents read: those that decide an action and its utility.
+# Settings that all agents may read: those that decide an action and its utility.
 DECISIONS = ("environment", "policy", "utility")
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def agent_entry(settings: Settings, run: str) -> AgentEntry:
-    """Find the entry of the registry of agents for a run; trained runs (``VARIANT-seedN``) share one. Raises
-    SettingsError for a name that is neither."""
+    """Find the agent of a run in the registry ``settings.agents``. A trained run (``VARIANT-seedN``) is not in the
+    registry: its agent acts by the policy of the run. Raises SettingsError for a name that is neither."""
     if is_trained(run):
         return AgentEntry(model="policy", look=None)
     if run not in settings.agents:
@@ -36,8 +36,8 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
 
 
 def agent_class(entry: AgentEntry) -> Any:
-    """Import the class that ``entry.acts`` names (``module:Class``), an implementation of
-    :class:`~cdpr.environment.Agent`. Raises SettingsError where it cannot be imported."""
+    """Import the class that ``entry.acts`` names as ``module:Class``; it implements :class:`~cdpr.environment.Agent`.
+    Raises SettingsError where it cannot be imported."""
     module, _, name = entry.acts.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -46,8 +46,8 @@ def agent_class(entry: AgentEntry) -> Any:
 
 
 def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
-    """List the Python modules that an agent runs: its own, and those that call its model. They are part of the run
-    key."""
+    """List the Python modules whose code decides the replies of an agent: its own, and those that call its model. They
+    are part of the run key."""
     acts = entry.acts.partition(":")[0]
     if entry.model is None:
         return (acts,)
@@ -64,8 +64,9 @@ def model_spec(
 ) -> ModelSpec | None:
     """Make the specification of the model by which an agent acts; None for an agent without a model.
 
-    It is the model that the registry ``entry`` names, or the policy in the folder ``policy``; on ``server`` if the job
-    has one. Its calls are counted. Raises SettingsError where an agent that acts by a policy gets no folder.
+    It is the model that ``entry`` names in the registry of models, or else the policy in the folder ``policy``.
+    ``server`` is the job's own server of this model, if it has one. Calls of the model are counted. Raises
+    SettingsError where an agent that acts by a policy gets no folder.
     """
     if entry.model is None:
         return None
@@ -91,18 +92,20 @@ def build_agent(
     *,
     credentialed: bool = True,
 ) -> "Agent":
-    """Build the agent of a run and open its model; ``policy`` is the folder of a trained policy. ``temperature`` 0
-    decodes greedily.
+    """Build the agent of the evaluation ``run`` and open its model. ``policy`` is the folder of the trained policy,
+    None where the agent has none; ``temperature`` 0 decodes greedily; ``server`` is the job's own server of the model,
+    if it has one.
 
-    Reference policies know the probabilities of the hospital ``dataset``. ``credentialed``: the cases are under a data
-    use agreement, so their text goes to another machine only under ``governance.remote_agreement``. Raises
-    SettingsError and GovernanceError before any request.
+    Agents of :mod:`.reference` know the probabilities of the synthetic hospital ``dataset``. ``credentialed`` says that
+    the cases are under a data use agreement: their text then goes to another machine only under
+    ``governance.remote_agreement``. Raises SettingsError and GovernanceError before any request.
     """
     entry = agent_entry(settings, run)
     kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
     if spec is None and not kind.one_decoding:
         raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy), or "
                             "write `one_decoding = True` in the class if it needs none")  # fmt: skip
+    # An agent that reads another setting gets an error with this remedy.
     declaration = f"reads = {(*kind.reads, 'KEY')}".replace("'", '"')
     remedy = f"write `{declaration}` in the class {entry.acts}, or its evaluations would not change with the setting"
     readable = restrict(settings, (*ACTING, *kind.reads), remedy)
@@ -110,7 +113,8 @@ def build_agent(
 
 
 def own_reads(settings: Settings, run: str) -> tuple[str, ...]:
-    """The dotted keys of the settings that the agent of a run reads beside :data:`ACTING`, which all agents read."""
+    """List the dotted keys of the settings that the agent of a run reads beside :data:`ACTING`, which all agents
+    read."""
     entry = agent_entry(settings, run)
     if entry.acts.startswith("cdpr.agents.reference:"):  # they read no more, and are slow to import
         return ()

@@ -1,8 +1,8 @@
 """DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, called in the format of its training.
 
 A reply has a working diagnosis and one examination, or says that the information suffices and diagnoses. The message
-with a result begins with fixed words. The conversation has the model's own replies, without the action that we append
-to them.
+with a result begins with fixed words. The conversation shows the model its own replies, without the action in our
+grammar that :meth:`DiagAgent.act` appends to them.
 """
 
 import re
@@ -27,19 +27,21 @@ _WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | r
 
 
 class DiagAgent(Framework):
-    """A conversation with one model."""
+    """The agent DiagAgent: it continues one conversation with a model that was trained for sequential diagnosis."""
 
     reads = ("frameworks.diag_agent",)
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
+        """Read the model's instruction from the file that the settings name, or else take our own."""
         super().__init__(model, settings, temperature)
         path = settings.frameworks.diag_agent.instruction
         instruction = _read_instruction(path) if path else ""
         self.instruction = instruction or _PROMPT("instruction", suffices=SUFFICES)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Continue the conversation with the model; the turn is its reply, with the action appended in our grammar. A
-        forced reply without a diagnosis gives the working diagnosis, if it has one."""
+        """Continue the conversation with the model. Returns its reply, with the action appended in our grammar. Where a
+        forced reply has no final diagnosis, its working diagnosis ("Current diagnosis: ...") becomes the final one, if
+        it has one."""
         summary = state.case.case_summary
         messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": summary}]
         for step in state.history:
@@ -59,13 +61,15 @@ class DiagAgent(Framework):
         return append_action(reply, action) if action else Turn(reply)
 
     def parse_reply(self, reply: str) -> Action | None:
-        """Read the action in a reply in the model's own format; None where it has none."""
+        """Read the action in a reply in the model's own format: a diagnosis after "Diagnosis:", or the first
+        examination after "performed:" or "needed:". Both in one reply are a diagnosis only if it says that the
+        information suffices. Returns None where there is no action."""
         text = _FENCE.sub("", reply).strip()
         diagnosis = _DIAGNOSIS.search(text)
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
             name = " ".join(diagnosis.group(1).split())
             return FinalDiagnosis(name) if name.strip(".*") else None
-        for request in filter(None, map(_EXAM.search, text.splitlines())):
+        for request in filter(None, map(_EXAM.search, text.splitlines())):  # the first line with an examination
             first = re.split(r"[,;](?![^(]*\))", request.group(1))[0]  # a comma inside brackets does not separate
             exam = first.strip(" .*[]")
             return RequestTest(exam) if exam else None
@@ -73,7 +77,8 @@ class DiagAgent(Framework):
 
 
 def _read_instruction(path: str) -> str:
-    """Read the model's instruction from a file. Raises SettingsError where the file is missing or no text in UTF-8."""
+    """Read the model's instruction from a file. Raises SettingsError where the file is missing or is not text in
+    UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
 """The base class of published multi-agent frameworks, which send several requests to a language model per decision.
 
-A framework runs once per state: its question is all that is known about the patient, its answer one action. Differences
+A framework runs once per state. Its question is all that is known about the patient, its answer one action. Differences
 from the published code: docs/deviations.md, D30 to D34.
 """
 
@@ -23,15 +23,16 @@ _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 @functools.cache
 def prompts(file: str) -> dict[str, str]:
-    """Read the prompts in ``prompts/FILE.txt``, by name. In the file, a line ``[name]`` begins a prompt."""
+    """Read the prompts in the file ``prompts/FILE.txt``; returns their texts by name. In the file, a line ``[name]``
+    begins a prompt."""
     _, *parts = _PROMPT_NAME.split(shipped_text(__package__, "prompts", f"{file}.txt"))
     names, bodies = parts[::2], parts[1::2]
     return {name: body.strip() for name, body in zip(names, bodies, strict=True)}
 
 
 def fill_prompt(file: str, name: str, /, **parts: object) -> str:
-    """Fill in the prompt ``name`` of a file: ``parts`` replace the names in braces. Returns the text. Raises KeyError
-    for an unknown prompt or a missing part."""
+    """Fill in the prompt ``name`` of the file ``prompts/FILE.txt``; returns the text. Each of ``parts`` replaces its
+    name in braces. Raises KeyError for an unknown prompt or a missing part."""
     return prompts(file)[name].format(**parts)
 
 
@@ -39,13 +40,14 @@ _SHARED = functools.partial(fill_prompt, "shared")
 
 
 class Framework(Agent):
-    """An agent that decides by one or several conversations with ``model``; subclasses implement :meth:`act`.
+    """An agent that decides by one or several conversations with ``model``. Subclasses implement :meth:`act`.
 
-    ``temperature`` is that of the evaluated decoding, ``talk_temperature`` that of discussions (None: the same).
-    Subclasses give every request its own seed, derived from the seed of the turn.
+    ``temperature`` is that of the evaluated decoding. ``talk_temperature`` is that of discussions (None: the same).
+    Subclasses give every request a seed of its own, derived from the seed of the turn.
     """
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
+        """Keep the model and the settings of decoding, environment and prompt."""
         self.model, self.temperature = model, temperature
         self.talk_temperature = settings.frameworks.temperature
         self.environment = settings.environment
@@ -54,7 +56,7 @@ class Framework(Agent):
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
-        """Build the framework and open the model of ``spec``."""
+        """Build the framework and open the model of ``spec``. ``dataset`` is not used."""
         return cls(open_model(spec), settings, temperature)
 
     def refresh(self) -> None:
@@ -62,35 +64,36 @@ class Framework(Agent):
         self.model.refresh()
 
     async def ask(self, messages: Messages, max_tokens: int, seed: int, temperature: float | None = None) -> str:
-        """Send a conversation to the model; returns the text of its answer, of at most ``max_tokens`` tokens, without
-        spaces at its ends. Raises ModelFailure where it gives none."""
+        """Send a conversation to the model. Returns the text of its answer, at most ``max_tokens`` tokens, without
+        spaces at the ends. ``temperature`` None means that of the evaluated decoding. Raises ModelFailure where the
+        model gives no answer."""
         sampling = Sampling(max_tokens, self.temperature if temperature is None else temperature)
         [answer] = await self.model.chat(messages, (0,), sampling, seed)
         return answer.text.strip()
 
     def describe_state(self, state: State, forced: bool) -> str:
-        """Write all that is known about the patient at a state: presentation, examinations in order, and how many more
-        may follow (none if ``forced``)."""
+        """Write all that is known about the patient at a state: the presentation, the examinations in order with their
+        results, and how many more may follow. With ``forced`` none may."""
         results = number_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
         left = self.environment.max_turns - (self.environment.forced_turn == "within") - len(state.history)
         possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
         return _SHARED("record", summary=state.case.case_summary, examinations=results, possible=possible)
 
     def describe_task(self, forced: bool) -> str:
-        """Write the instruction to decide, with the format of the answer. The words are those of the prompt that other
-        models get. With ``forced`` it asks for a diagnosis."""
+        """Write the instruction to decide, with the format of the answer. It contains the paper's agent prompt, which
+        other models get as their system message. With ``forced`` it demands a diagnosis."""
         words = opening_messages(self.prompt, "")[0]["content"]
         return _SHARED("task", words=words, which=_SHARED("must_diagnose" if forced else "may_examine"))
 
 
 def append_action(reply: str, action: Action) -> Turn:
-    """Make the turn of a reply that is not in our grammar: its text, and ``action`` in our grammar below it."""
+    """Make the turn of a reply that has no action in our grammar: the reply's text, then ``action`` in our grammar."""
     return Turn(f"{reply}\n\n{render_action(action, 'full')}".lstrip())
 
 
 def complete_turn(reply: str, forced: bool) -> Turn:
-    """Make the turn of a reply. To a forced reply without an action a diagnosis is appended: the text behind
-    "Diagnosis:", or the first line (D21)."""
+    """Make the turn of a reply. Where a ``forced`` reply has no action, a diagnosis is appended: the text after
+    "Diagnosis:", or else the first line (D21 of docs/deviations.md). An empty reply stays as it is."""
     if not forced or not isinstance(parse_action(reply), Invalid):
         return Turn(reply)
     match = _DIAGNOSIS.search(reply)
@@ -99,16 +102,16 @@ def complete_turn(reply: str, forced: bool) -> Turn:
 
 
 def parse_yes_no(reply: str) -> bool | None:
-    """Whether the first "yes" or "no" in a reply is "yes"; None where it has neither."""
+    """Whether the first "yes" or "no" in a reply is "yes". None where it has neither word."""
     word = _YES_NO.search(reply)
     return word.group().lower() == "yes" if word else None
 
 
 def number_lines(items: Iterable[str]) -> str:
-    """Write the items as numbered lines: "1. ...", "2. ..."."""
+    """Write the items on numbered lines: "1. first", then "2. second" and so on. Empty without items."""
     return "\n".join(f"{n}. {item}" for n, item in enumerate(items, 1))
 
 
 def join_by_author(names: Iterable[str], texts: Iterable[str]) -> str:
-    """Join the texts, each below the name of its author; an empty one becomes "(no answer)"."""
+    """Join the texts, each below the name of its author and a colon. An empty text becomes "(no answer)"."""
     return "\n\n".join(f"{name}:\n{text or NO_ANSWER}" for name, text in zip(names, texts, strict=True))

@@ -1,8 +1,8 @@
 """MDAgents (Kim et al. 2024): a discussion of clinicians, whose number depends on the difficulty of the case.
 
 Once per case the model rates the difficulty and recruits one clinician (basic), a group (intermediate) or teams
-(advanced). At every state a group gives opinions and debates, and a moderator takes the majority; teams investigate,
-and a decision maker reads their reports. Clinicians remember their conversation.
+(advanced). At every state a group gives opinions and debates, and a moderator takes the majority. Teams investigate,
+and a decision maker reads their reports. "Clinicians" are conversations with the model; each remembers its own.
 """
 
 import copy
@@ -33,7 +33,7 @@ Roles = list[tuple[str, str]]  # role and skill of each clinician
 
 @dataclass
 class Participant:
-    """A clinician of the discussion, with the conversation so far; its first message is the system message."""
+    """A clinician of the discussion: a name, and the conversation so far, which begins with the system message."""
 
     name: str
     messages: list[dict[str, str]]
@@ -41,7 +41,8 @@ class Participant:
 
 @dataclass
 class Team:
-    """Clinicians with a common goal."""
+    """Clinicians with a common goal, which the recruiting model wrote; empty for the single group of an intermediate
+    case."""
 
     goal: str
     members: list[Participant]
@@ -49,8 +50,8 @@ class Team:
 
 @dataclass
 class Roster:
-    """The clinicians of a case. ``chair`` decides, ``writer`` summarises the debate. A basic case has no ``teams``, an
-    intermediate one a single team, an advanced one several."""
+    """The clinicians of a case. ``chair`` decides. ``writer`` summarises the debate of an intermediate case, None in
+    others. A basic case has no ``teams``, an intermediate one a single team, an advanced one several."""
 
     chair: Participant
     writer: Participant | None = None
@@ -63,6 +64,7 @@ class MDAgents(Framework):
     reads = ("frameworks.md_agents", "frameworks.temperature")
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
+        """Start without recruited clinicians; they are kept by case."""
         super().__init__(model, settings, temperature)
         self.settings = settings.frameworks.md_agents
         self._rosters: Once[Roster] = Once()
@@ -73,7 +75,8 @@ class MDAgents(Framework):
         self._rosters = Once()
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Let the recruited clinicians of the case discuss the state; the turn is the decision of their chair."""
+        """Let the recruited clinicians of the case discuss the state. Returns the decision of their chair. The first
+        call for a case recruits them."""
         case = state.case
         start, first_seed = State(case), derive_seed("roster", case.note_id)
         roster = await self._rosters.get(case.note_id, lambda: self._recruit(start, first_seed))
@@ -83,7 +86,8 @@ class MDAgents(Framework):
         return complete_turn(await meeting.decide(), forced)
 
     async def tell(self, clinician: Participant, text: str, seed: int, temperature: float | None = None) -> str:
-        """Send ``text`` to a clinician and return the answer; both are added to the clinician's conversation."""
+        """Send ``text`` to a clinician and return the answer. Both are added to the clinician's conversation.
+        ``temperature`` None means that of discussions. Raises ModelFailure where the model gives no answer."""
         messages = [*clinician.messages, {"role": "user", "content": text}]
         call_seed = derive_seed(seed, clinician.name, len(messages))
         if temperature is None:
@@ -93,7 +97,8 @@ class MDAgents(Framework):
         return reply
 
     async def _recruit(self, state: State, seed: int) -> Roster:
-        """Let the model rate the difficulty of a case and recruit its clinicians; returns them."""
+        """Let the model rate the difficulty of a case at its first ``state`` and recruit its clinicians. Returns them:
+        one clinician, a group with moderator and writer, or teams with a decision maker."""
         question = self.describe_state(state, False)
         triage = await self._introduce("triage", _PROMPT("triage"), seed)
         level = _parse_level(await self.tell(triage, _PROMPT("difficulty", question=question), seed))
@@ -114,7 +119,8 @@ class MDAgents(Framework):
         return Roster(chair, writer, [group])
 
     async def _form_team(self, number: int, goal: str, roles: Roles, seed: int) -> Team:
-        """Make a team with a clinician for each of ``roles``; ``number`` is that of the team within the case."""
+        """Make a team with one clinician for each of ``roles``, pairs (role, skill). ``number`` is the index of the
+        team in its case; it is part of the seeds."""
         prompts = [_PROMPT("member", role=role, skill=skill) for role, skill in roles]
         seeds = [derive_seed(seed, number, n) for n in range(len(roles))]
         names = [role for role, _ in roles]
@@ -122,7 +128,7 @@ class MDAgents(Framework):
 
     async def _introduce(self, name: str, role: str, seed: int) -> Participant:
         """Make a new clinician with this ``name``. The prompt ``role`` is the system message and, as in the published
-        code, the first question."""
+        code, also the first question, which the clinician answers."""
         clinician = Participant(name, [{"role": "system", "content": role}])
         await self.tell(clinician, role, seed)
         return clinician
@@ -137,14 +143,17 @@ def _parse_level(reply: str) -> str:
 
 
 def _parse_experts(reply: str) -> Roles:
-    """Read role and skill of the clinicians in a reply; those in our default prompt where it has fewer than two."""
+    """Read the role and skill of each clinician in a recruiting reply; returns at most :data:`EXPERTS` pairs (role,
+    skill). Where it has fewer than two, those of our default prompt are taken."""
     matches = filter(None, map(_EXPERT.match, reply.splitlines()))
     roles = [(match["role"], match["skill"]) for match in matches]
     return roles[:EXPERTS] if len(roles) > 1 else _parse_experts(_PROMPT("default_experts"))
 
 
 def _parse_teams(reply: str) -> list[tuple[str, Roles]]:
-    """Read goal and members of the teams in a reply; those in our default prompt where it has fewer than two."""
+    """Read the teams in a recruiting reply: returns pairs of a goal and the (role, skill) of its members. At most
+    :data:`TEAMS` teams of :data:`MEMBERS` members are taken, and those of our default prompt where there are fewer than
+    two teams."""
     teams: list[tuple[str, Roles]] = []
     for line in reply.splitlines():
         if match := _MEMBER.match(line):
@@ -158,8 +167,8 @@ def _parse_teams(reply: str) -> list[tuple[str, Roles]]:
 
 @dataclass
 class Meeting:
-    """The discussion of a roster about one state. ``question`` is what is known about the patient, ``task`` the
-    instruction to decide; ``log`` has the messages of the debate."""
+    """The discussion of the clinicians in ``roster`` about one state. ``question`` is what is known about the patient,
+    ``task`` the instruction to decide. ``log`` lists the messages of the debate."""
 
     agents: MDAgents
     roster: Roster
@@ -169,7 +178,8 @@ class Meeting:
     log: list[str] = field(default_factory=list)
 
     async def decide(self) -> str:
-        """Hold the discussion; returns the reply in which the chair decides, at temperature 0."""
+        """Hold the discussion: one clinician answers alone, a group debates, or teams report. Returns the reply in
+        which the chair decides, at temperature 0."""
         if not self.roster.teams:
             request = _PROMPT("answer", question=self.question, task=self.task)
         elif self.roster.writer:
@@ -180,8 +190,8 @@ class Meeting:
         return await self.agents.tell(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
 
     async def _debate(self, group: Sequence[Participant], writer: Participant) -> str:
-        """Let a group debate in rounds of turns; returns the final answers of all. A turn in which no clinician wants
-        to talk ends the debate."""
+        """Let a group debate in rounds of turns; returns the final answers of all. ``writer`` sums up their opinions in
+        each round. A turn in which no clinician wants to talk ends the debate."""
         answers = await self._tell_all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
             report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
@@ -197,8 +207,8 @@ class Meeting:
         return answers
 
     async def _let_talk(self, n: int, group: Sequence[Participant], log: str) -> bool:
-        """Let clinician ``n`` of a group read the ``log`` of the debate and write messages to colleagues, which are
-        added to :attr:`log`; returns whether the clinician wanted to talk."""
+        """Let clinician ``n`` of a group read the ``log`` of the debate and write messages to colleagues. Messages are
+        added to :attr:`log`. Returns whether the clinician wanted to talk."""
         speaker = group[n]
         if not parse_yes_no(await self._tell(speaker, _PROMPT("talk", heard=log))):
             return False
@@ -213,8 +223,9 @@ class Meeting:
         return True
 
     async def _reports(self) -> str:
-        """Let all teams investigate; returns their reports. The team for the initial assessment comes first; that for
-        the final review comes last and reads the other reports."""
+        """Let all teams investigate; returns their reports, each below its goal. The team for the initial assessment
+        comes first. The team for the final review comes last and reads the other reports. Without such goals they are
+        the first and the last team."""
         teams = self.roster.teams
         first = next((team for team in teams if re.search(r"initial|\bIAT\b", team.goal, re.I)), teams[0])
         others = [team for team in teams if team is not first]
@@ -227,7 +238,8 @@ class Meeting:
 
     async def _investigate(self, team: Team, earlier_reports: str) -> str:
         """Let a team investigate: its lead asks questions, the other members answer, and the lead writes the report.
-        Returns the report. ``earlier_reports`` are those of other teams; empty where the team reads none."""
+        Returns the report. ``earlier_reports`` are reports of other teams, which this team reads; empty: it reads
+        none."""
         lead = next((member for member in team.members if "(lead)" in member.name.lower()), team.members[0])
         others = [member for member in team.members if member is not lead]
         names = number_lines(member.name for member in others)
@@ -238,11 +250,12 @@ class Meeting:
         return await self._tell(lead, _PROMPT("report", goal=team.goal, found=findings))
 
     async def _tell_all(self, group: Sequence[Participant], text: str) -> str:
-        """Send one text to all clinicians of a group; returns their answers, each below the name of its author."""
+        """Send one text to all clinicians of a group; returns their answers as one text, each below the name of its
+        author."""
         answers = await gather(*(self._tell(clinician, text, n) for n, clinician in enumerate(group)))
         return join_by_author((clinician.name for clinician in group), answers)
 
     async def _tell(self, clinician: Participant, text: str, *call: object) -> str:
-        """Send ``text`` to a clinician and return the answer. The seed of the request is derived from that of the
-        meeting and ``call``."""
+        """Send ``text`` to a clinician and return the answer. ``call`` distinguishes requests with the same text: it is
+        part of their seed."""
         return await self.agents.tell(clinician, text, derive_seed(self.seed, *call))

@@ -1,9 +1,9 @@
 """MedAgents (Tang et al. 2024): experts of several fields analyse a question, vote on a report, and decide.
 
 At every state the model proposes options, and names fields of experts for the case and for the options. Each expert
-writes an analysis, and the analyses become a report. Up to three times all experts vote on it; those against it give
-advice, and the report is revised. Then the model decides. These are 19 calls when all agree at once, 57 at most. The
-numbers are those of the published code.
+writes an analysis, and the analyses become a report. All experts vote on the report, up to three times. Those against
+it give advice, and the report is revised. Then the model decides. This takes 19 calls when all agree at once, and at
+most 57. The numbers are those of the published code.
 """
 
 import re
@@ -31,11 +31,13 @@ _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
 
 
 class MedAgents(Framework):
-    """The framework MedAgents: experts of several fields analyse a question, vote on a report, and decide."""
+    """The framework MedAgents: experts of several fields analyse the options at a state, vote on a report, and
+    decide."""
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Hold the discussion of the module's docstring about a state; the turn is the option that the model chooses,
-        or, without proposed options, its decision in our grammar."""
+        """Let experts discuss a state: the model proposes options, experts analyse them and agree on a report, and the
+        model chooses. Returns its reply with the chosen option as the action. Without proposed options the reply has
+        its own action."""
         question = self.describe_state(state, forced)
         options = await self._propose_options(question, forced, seed)
         lettered = zip(_LETTERS, options, strict=False)
@@ -51,8 +53,8 @@ class MedAgents(Framework):
         return append_action(reply, choice) if choice else Turn(reply)
 
     async def _propose_options(self, question: str, forced: bool, seed: int) -> tuple[Action, ...]:
-        """Let the model propose actions, in a forced turn only diagnoses; returns at most :data:`CANDIDATES` different
-        ones, none where the reply has no action. ``question`` is what is known about the patient."""
+        """Let the model propose actions, only diagnoses if ``forced``. Returns at most :data:`CANDIDATES` different
+        actions; none where the reply has no action. ``question`` is what is known about the patient."""
         prompt = _PROMPT("propose", question=question, task=self.describe_task(forced), most=CANDIDATES)
         reply = await self._ask(prompt, DECISION, seed, "options")
         actions: dict[tuple[type, str], Action] = {}
@@ -64,8 +66,8 @@ class MedAgents(Framework):
         return tuple(actions.values())[:CANDIDATES]
 
     async def _analyse(self, question: str, options: str, seed: int) -> dict[str, str]:
-        """Let the experts of the case and of the options (one per line) write analyses; returns the analysis of each
-        expert, by the expert's role. There are no experts of options where there are none."""
+        """Let experts for the case, and others for the ``options`` (one per line), write analyses. Returns the analysis
+        of each expert by the prompt of the expert's role. Empty ``options`` have no experts."""
         fields = await self._name_fields("question_fields", QUESTION_EXPERTS, seed, question=question)
         prompt = _PROMPT("analyse_question", question=question)
         analyses = await self._ask_experts("question", fields, prompt, seed)
@@ -77,17 +79,17 @@ class MedAgents(Framework):
         return analyses | await self._ask_experts("option", fields, prompt, seed)
 
     async def _name_fields(self, prompt: str, most: int, seed: int, **parts: str) -> list[str]:
-        """Let the model name fields of medicine in answer to the prompt of the name ``prompt``, filled with ``parts``;
-        returns at most ``most`` different ones."""
+        """Let the model name fields of medicine. ``prompt`` is the name of the prompt that asks for them, ``parts``
+        fill it. Returns at most ``most`` different fields, "General Medicine" where the reply names none."""
         reply = await self._ask(_PROMPT(prompt, most=most, **parts), FIELDS, seed, prompt)
         names = re.split(r"[|,;\n]", reply.rpartition(":")[2])
         fields = [re.sub(r"^[\W\d]+|[\W]+$", "", name) for name in names]
         return list(dict.fromkeys(filter(None, fields)))[:most] or [_GENERAL]
 
     async def _ask_experts(self, kind: str, fields: list[str], prompt: str, seed: int) -> dict[str, str]:
-        """Let one expert for each of ``fields`` answer ``prompt`` with an analysis; returns the signed analysis of each
-        expert, by the expert's role. An unfinished last sentence is left out. ``kind`` is ``question`` or
-        ``option``."""
+        """Let one expert for each of ``fields`` answer ``prompt`` with an analysis. ``kind`` (``question`` or
+        ``option``) chooses the prompt of their role. Returns the analysis of each expert, signed with the field, by
+        this prompt. An unfinished last sentence is left out."""
         experts = [_PROMPT(f"{kind}_expert", field=field) for field in fields]
         calls = (self._ask(prompt, ANALYSIS, seed, kind, n, expert=expert) for n, expert in enumerate(experts))
         analyses = {}
@@ -98,40 +100,42 @@ class MedAgents(Framework):
         return analyses
 
     async def _agree_on_report(self, question: str, options: str, analyses: dict[str, str], seed: int) -> str:
-        """Write a report and revise it until all experts agree, at most :data:`VOTES` times; returns it. ``analyses``
-        are by the role of their experts. A vote is an objection only if its first "yes" or "no" is "no"."""
+        """Let the model write a report, and revise it until all experts agree, at most :data:`VOTES` times. Returns the
+        report. ``analyses`` are by the prompts of the experts' roles. A vote is an objection only if its first "yes" or
+        "no" is "no"."""
         ask, experts = self._ask, list(analyses)
         prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses.values()))
         report = await ask(prompt, REPORT, seed, "report")
-        for r in range(VOTES):
+        for ballot in range(VOTES):
             prompt = _PROMPT("vote", question=question, options=options, report=report)
-            votes = await gather(*(ask(prompt, VOTE, seed, "vote", r, n, expert=e) for n, e in enumerate(experts)))
+            votes = await gather(*(ask(prompt, VOTE, seed, "vote", ballot, n, expert=e) for n, e in enumerate(experts)))
             against = [n for n, vote in enumerate(votes) if parse_yes_no(vote) is False]
             if not against:
                 break
             prompt = _PROMPT("advise", question=question, options=options, report=report)
-            advice = await gather(*(ask(prompt, ADVICE, seed, "advice", r, n, expert=experts[n]) for n in against))
+            advice = await gather(*(ask(prompt, ADVICE, seed, "advice", ballot, n, expert=experts[n]) for n in against))
             prompt = _PROMPT("revise", question=question, options=options, report=report, advice="\n\n".join(advice))
-            report = await ask(prompt, REPORT, seed, "revision", r)
+            report = await ask(prompt, REPORT, seed, "revision", ballot)
         return report
 
     async def _ask(self, prompt: str, max_tokens: int, seed: int, *call: object, expert: str = "") -> str:
-        """Send ``prompt`` to an expert with the role ``expert`` (empty: the assistant who leads the discussion);
-        returns the answer. Experts do not remember earlier calls. The seed is derived from ``seed`` and ``call``."""
+        """Send ``prompt`` to the model in the role ``expert`` (empty: the assistant who leads the discussion); returns
+        the answer. Experts do not remember earlier calls. The seed is derived from ``seed`` and ``call``, which names
+        the request."""
         messages = [{"role": "system", "content": expert or _PROMPT("assistant")}, {"role": "user", "content": prompt}]
         return await self.ask(messages, max_tokens, derive_seed(seed, *call))
 
 
 def _parse_choice(reply: str, options: Sequence[Action]) -> Action | None:
-    """Read the chosen option in a reply: that of the last letter. None without a letter, or for a letter without an
-    option."""
+    """Read the chosen option in a reply: that of the last letter in it ("Option B"). None where there is no letter, or
+    no option with this letter."""
     letters = _OPTION.findall(reply) or _LINE.findall(reply)
     number = _LETTERS.index(letters[-1]) if letters else len(options)
     return options[number] if number < len(options) else None
 
 
 def _describe_option(option: Action) -> str:
-    """Write an option as a sentence for the experts."""
+    """Write an option as a sentence for the experts, such as "Request the examination: CBC"."""
     if isinstance(option, RequestTest):
         return f"Request the examination: {option.name}"
     assert isinstance(option, FinalDiagnosis)

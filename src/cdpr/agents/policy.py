@@ -13,8 +13,8 @@ from ..settings.schema import Settings
 
 
 def longest_sequence(settings: Settings) -> int:
-    """Compute the most tokens of a prompt with its reply, for all agents of this module. The last turn and its
-    observation may exceed ``policy.max_response_tokens``."""
+    """Compute how many tokens a prompt and its reply may have together at most, for all agents of this module. The last
+    reply and the observation after it may exceed ``policy.max_response_tokens``."""
     policy = settings.policy
     excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
     return policy.max_prompt_tokens + policy.max_response_tokens + excess
@@ -23,9 +23,9 @@ def longest_sequence(settings: Settings) -> int:
 class PolicyAgent(Policy):
     """The policy pi_theta: an agent that acts by a language model. ``temperature`` 0 decodes greedily.
 
-    A model with a tokenizer gets token prompts, any other messages. Models of the registry were not trained on our
-    prompts: they get messages with the paper's full prompt, and may write longer turns. All methods raise ModelFailure
-    where the model gives no answer. Source: paper, section "Problem Formulation".
+    A model with a tokenizer gets token prompts, another one chat messages. Models of the registry were not trained on
+    our prompts: they get the paper's full prompt, and may write longer replies. All methods raise ModelFailure where
+    the model gives no answer. Source: paper, section "Problem Formulation".
     """
 
     def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
@@ -33,7 +33,8 @@ class PolicyAgent(Policy):
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
-        """Build the agent and open the model of ``spec``."""
+        """Build the agent and open the model of ``spec``. A model of the registry (``spec.entry``) gets the paper's
+        full prompt and the longer replies of ``evaluation.max_turn_tokens``. ``dataset`` is not used."""
         model = open_model(spec)
         prompt, policy = settings.environment.prompt, settings.policy
         if spec.entry is not None:
@@ -49,19 +50,20 @@ class PolicyAgent(Policy):
         return cls.build(settings, ModelSpec.of_folder(folder, settings.policy), temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Sample one reply at a state."""
+        """Sample one reply at a state; with ``forced`` it is a diagnosis."""
         return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Sample independent replies at a state, one for each of ``numbers``, in their order; reply k of a seed is
-        always the same. A forced reply may end after its first line, which has the diagnosis."""
+        """Sample independent replies at a state, one for each index in ``numbers``, in their order. The reply with
+        index k is the same for equal seeds. A forced reply may end after its first line, which has the diagnosis."""
         return await self._replies(state, numbers, forced, seed, first_line=forced)
 
     async def _replies(
         self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = False
     ) -> list[Turn]:
-        """Sample the replies ``numbers`` at a state, from a token prompt if the model has a tokenizer, else from
-        messages. Only the former have token ids and log-probabilities."""
+        """Sample the replies with the indices ``numbers`` at a state. A model with a tokenizer gets a token prompt, and
+        its replies have token ids and log-probabilities; another model gets chat messages. With ``first_line`` a reply
+        may end after its first line."""
         sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)
@@ -69,29 +71,30 @@ class PolicyAgent(Policy):
             return [Turn(completion.text) for completion in completions]
         prompt = self.prompts.prompt_ids(state, forced, self.whole_record)
         current_meter().cut += len(numbers) * self.prompts.is_cut(state.case, self.whole_record)
-        prefix = self._verb if forced else ""
+        prefix = self._diagnosis_prefix if forced else ""
         completions = await self.model.sample(prompt, numbers, sampling, seed)
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """Score diagnoses at a state: returns for each of ``names`` the reply that gives this diagnosis, with its
-        end-of-turn token and the log-probability of every token (nats, at temperature 1). Raises SettingsError for a
-        model that cannot score."""
-        return await self.score_replies(state, [f"{self._verb} {name}" for name in names], forced)
+        """Score diagnoses at a state. Returns for each of ``names`` the reply that gives this diagnosis, with its
+        end-of-turn token and the log-probability of every token (in nats, at temperature 1). With ``forced`` the prompt
+        ends with the first words of a diagnosis. Raises SettingsError for a model that cannot score."""
+        return await self.score_replies(state, [f"{self._diagnosis_prefix} {name}" for name in names], forced)
 
     async def score_replies(self, state: State, texts: Sequence[str], forced: bool) -> list[Turn]:
-        """Score replies at a state: returns each with its tokens and their log-probabilities, as
-        :meth:`score_diagnoses`."""
+        """Score the replies ``texts`` at a state: returns each with its tokens, an end-of-turn token and the
+        log-probability of every token (in nats, at temperature 1). Raises SettingsError for a model that cannot
+        score."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
-        prefix = self._verb if forced else ""  # a forced prompt already has the verb
+        prefix = self._diagnosis_prefix if forced else ""  # a forced prompt already has the verb
         replies = [(*tokenizer.encode(text.removeprefix(prefix)), tokenizer.end_of_turn) for text in texts]
         logprobs = await self.model.score(prompt, replies)
         scored = zip(texts, replies, logprobs, strict=True)
         return [Turn(text, prompt, token_ids, values) for text, token_ids, values in scored]
 
     def name_start(self, turn: Turn) -> int:
-        """Find the index of the token in which the name of the disease begins; 0 where the prompt ends with the words
-        before the name, and the number of tokens where the reply is no diagnosis."""
+        """Find the index of the token in which the name of the disease begins. It is 0 where the prompt ends with the
+        words before the name, and the number of tokens where the reply is no diagnosis."""
         prefix = self.prompts.forced_prefix_ids
         if turn.prompt_ids[-len(prefix) :] == prefix:
             return 0
@@ -104,13 +107,13 @@ class PolicyAgent(Policy):
         return bisect.bisect_left(range(len(ids)), True, key=lambda k: len(decode(ids[: k + 1])) > start)
 
     @property
-    def _verb(self) -> str:
-        """The first words of a diagnosis."""
+    def _diagnosis_prefix(self) -> str:
+        """The first words of a diagnosis, such as "FINAL_DIAGNOSIS:" in the compact style."""
         return FORCED_PREFIX[self.prompts.settings.style]
 
     def must_diagnose(self, state: State) -> bool:
-        """Whether ``policy.max_response_tokens`` has room for less than two more turns, so that the next reply must be
-        a diagnosis. The last observation may have exceeded the limit."""
+        """Whether ``policy.max_response_tokens`` leaves room for less than two more replies, so that the next one must
+        be a diagnosis. Always False for a model without a tokenizer, whose tokens cannot be counted."""
         if self.model.tokenizer is None:
             return False
         room = self.settings.max_response_tokens - self.prompts.response_length(state)
@@ -122,7 +125,7 @@ class PolicyAgent(Policy):
 
 
 class ImmediateAgent(PolicyAgent):
-    """An agent that diagnoses from the presentation alone."""
+    """An agent that diagnoses at once, from the presentation alone."""
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Sample one reply, which has to be a diagnosis."""

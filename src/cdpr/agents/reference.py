@@ -1,8 +1,9 @@
-"""Reference policies that know the probabilities of the synthetic hospital: upper bounds, and typical habits.
+"""Agents that know the probabilities of the synthetic hospital: upper bounds of accuracy and utility, and simple
+habits.
 
-They are ordinary agents: they see the presentation and the results, and compute the probability of each disease by
-:class:`~cdpr.hospital.posterior.Diagnostician`. On cases of other hospitals they understand little, and name the most
-frequent disease.
+They see the presentation and the results like any other agent, and compute the probability of each disease by
+:class:`~cdpr.hospital.posterior.Diagnostician`. They cannot read the texts of real hospitals, and name the most
+frequent disease there.
 """
 
 import functools
@@ -26,16 +27,17 @@ _EFFORT = 0.01  # utility lost to any request when prices are ignored
 
 
 class ReferenceAgent(Agent):
-    """An agent that knows the posterior probability of each disease; subclasses choose the examination.
+    """An agent that knows the posterior probability of each disease. Subclasses choose the examination.
 
-    ``dataset`` is the synthetic hospital whose probabilities it knows. ``doctor`` computes them; arrays over diseases
-    and examinations are in the order of ``doctor.diseases`` and ``doctor.exams``. ``physical`` says which examinations
-    are items of the physical examination.
+    ``dataset`` names the synthetic hospital whose probabilities it knows. ``doctor`` computes them. Arrays over
+    diseases and examinations are in the order of ``doctor.diseases`` and ``doctor.exams``. ``physical`` is a mask of
+    the examinations that are items of the physical examination.
     """
 
     one_decoding = True
 
     def __init__(self, settings: Settings, dataset: str = "mimic_iv"):
+        """Prepare the model of the hospital, the prices by examination key, and an empty cache of posteriors."""
         self.settings = settings
         self.doctor = doctor = Diagnostician(dataset=dataset)
         self.price = functools.cache(lambda key: price_of(key, settings.costs))
@@ -44,11 +46,12 @@ class ReferenceAgent(Agent):
 
     @classmethod
     def build(cls, settings: Settings, spec: None, temperature: float, dataset: str) -> Self:
-        """Build the agent for a data set. Model and temperature are not used."""
+        """Build the agent for the data set ``dataset``. It has no model, so ``spec`` and ``temperature`` are not
+        used."""
         return cls(settings, dataset)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Request the examination that :meth:`choose` returns; diagnose the likeliest disease where it returns None, or
+        """Request the examination that :meth:`choose` returns. Diagnose the likeliest disease where it returns None, or
         if ``forced``."""
         exam = None if forced else self.choose(state, seed)
         if exam is None:
@@ -63,7 +66,8 @@ class ReferenceAgent(Agent):
 
     @cachedmethod(lambda self: self._posteriors, key=lambda self, state: state.key)
     def posterior(self, state: State) -> np.ndarray:
-        """Compute P(disease | state), shape [diseases]. Posteriors are cached, so that a new state takes one update."""
+        """Compute P(disease | state), shape [diseases]. The posterior of the state before is cached, so that a new
+        state takes one update. Steps without a new result change nothing."""
         if not state.history:
             return self.doctor.prior(state.case.case_summary)
         before = self.posterior(State(state.case, state.history[:-1]))
@@ -73,7 +77,7 @@ class ReferenceAgent(Agent):
         return self.doctor.update(before, answer.exam_key, answer.text)
 
     def is_requested(self, state: State) -> np.ndarray:
-        """Whether each examination was requested before, bool of shape [examinations]."""
+        """Whether each examination was requested before: a mask, shape [examinations]."""
         requests = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
         matches = [step.observation.exam_key for step in state.history if step.observation.exam_key is not None]
         names = {canonical_name(name) for name in (*requests, *matches)}
@@ -84,18 +88,19 @@ class ReferenceAgent(Agent):
         return int((self.is_requested(state) & ~self.physical).sum())
 
     def prices(self, state: State) -> np.ndarray:
-        """The price of each examination in this state in US dollars, shape [examinations]; 0 for items of the physical
-        examination, and for billing groups that were charged before."""
+        """The price of each examination at this state in US dollars, shape [examinations]. It is 0 for items of the
+        physical examination, and for examinations of a billing group that was charged before (such as the parts of one
+        panel)."""
         paid = {self.price(key).group for key in state.obtained} - {None}
         entries = [self.price(self.doctor.key(exam)) for exam in self.doctor.exams]
         return np.array([0.0 if entry.group in paid else entry.usd for entry in entries])
 
 
 class ZeroTest(ReferenceAgent):
-    """Names the likeliest disease at once."""
+    """Names the likeliest disease at once, without any examination."""
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Return None: diagnose."""
+        """Return None: diagnose at once."""
         return None
 
 
@@ -105,18 +110,20 @@ class AllTests(ReferenceAgent):
     unlimited_turns = True
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Choose the first examination that was not requested yet; None where all were."""
+        """Choose the first examination that was not requested yet, an index of ``doctor.exams``; None where all
+        were."""
         left = np.flatnonzero(~self.is_requested(state))
         return int(left[0]) if left.size else None
 
 
 class RandomTests(ReferenceAgent):
-    """Requests ``limit`` random examinations, then diagnoses."""
+    """Requests ``limit`` random examinations, then diagnoses. Items of the physical examination are not requested."""
 
     limit = 3
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Choose a random examination that was not requested; None after ``limit`` requests."""
+        """Choose a random examination that was not requested yet, by ``seed``; None after ``limit`` requests. Returns
+        an index of ``doctor.exams``."""
         if self.count_requests(state) >= self.limit:
             return None
         left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
@@ -124,13 +131,14 @@ class RandomTests(ReferenceAgent):
 
 
 class CheapestFirst(ReferenceAgent):
-    """Requests the cheapest examination until the likeliest disease has the probability ``confidence``."""
+    """Requests the cheapest examination until the likeliest disease has at least the probability ``confidence``, then
+    diagnoses."""
 
     confidence = 0.8
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Choose the cheapest examination that was not requested; None once the likeliest disease is probable
-        enough."""
+        """Choose the cheapest examination that was not requested yet, an index of ``doctor.exams``. None once the
+        likeliest disease is probable enough, or when all were requested."""
         if self.posterior(state).max() >= self.confidence:
             return None
         left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
@@ -138,47 +146,48 @@ class CheapestFirst(ReferenceAgent):
 
 
 class ValueOfInformation(ReferenceAgent):
-    """Requests the examination with the highest expected gain in utility (equation "utility"), as if at most one more
-    followed; diagnoses when no examination has a gain. It assumes the average availability of results."""
+    """Requests the examination with the highest expected gain in utility (equation "utility"), planning at most one
+    more request after it. Diagnoses when no examination has a gain. It knows the average availability of each
+    result."""
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
-        """Compute what requests cost in units of utility. Returns the utility lost to the result of each examination,
-        shape [examinations], and that lost to a request whose result is unavailable."""
+        """Compute what requests cost, in units of utility. Returns the utility lost to an examination with a result,
+        shape [examinations], and the utility lost to a request whose result is unavailable."""
         physical: Any = self.physical.astype(int)
         usd: Any = self.prices(state)
         results = Effort(issued=1 - physical, available=1 - physical, physical=physical, cost_usd=usd)
         return self.loss(results), self.loss(Effort(issued=1, unavailable=1))
 
     def loss(self, effort: Effort) -> Any:
-        """The utility lost to an effort; an array where its counts are arrays."""
+        """The utility that an effort costs, a positive number; an array where the counts of ``effort`` are arrays."""
         return 0.0 - utility(0.0, effort, self.settings.utility, self.settings.environment.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Choose the examination with the highest expected gain in utility; None where no gain exceeds
-        :data:`_NEGLIGIBLE`."""
+        """Choose the examination with the highest expected gain in utility, an index of ``doctor.exams``. None where no
+        gain exceeds :data:`_NEGLIGIBLE`."""
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.is_requested(state))
         return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None
 
 
 class DiscountedInformation(ValueOfInformation):
-    """As :class:`ValueOfInformation`, but examinations cost a quarter of their utility: the accuracy that more money
-    would buy."""
+    """The agent :class:`ValueOfInformation` with examinations at a quarter of their cost in utility. It shows the
+    accuracy that more money would buy."""
 
     part = 0.25
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
-        """Compute what requests cost as :class:`ValueOfInformation` does, times :attr:`part`."""
+        """Compute what requests cost, in units of utility, as :class:`ValueOfInformation` does, times :attr:`part`."""
         charge, miss = super().charges(state)
         return self.part * charge, self.part * miss
 
 
 @dataclass(frozen=True)
 class Habits:
-    """The shares of cases (0 to 1) in which a clinician has each habit, and when each habit stops.
+    """The shares of cases (0 to 1) in which a :class:`Clinician` has each habit, and when each habit stops.
 
-    ``premature``: diagnoses at once (in the share ``at_once`` of these cases) or after one examination. ``defensive``:
+    ``premature``: diagnoses after one examination, or at once in the share ``at_once`` of these cases. ``defensive``:
     requests the most informative examination at any price, and stops at the posterior probability ``certainty``. All
-    other cases are economical, and stop at ``confidence``. ``patience``: most examinations of any habit.
+    other cases are economical, and stop at ``confidence``. No habit requests more than ``patience`` examinations.
     """
 
     premature: float = 0.25
@@ -190,35 +199,35 @@ class Habits:
 
 
 class Clinician(ValueOfInformation):
-    """Names the likeliest disease after a workup in one of three :class:`Habits`. The economical habit weighs the
-    information of an examination against its price.
+    """An imitated clinician, who names the likeliest disease after examinations chosen by one of three :class:`Habits`.
+    The economical habit weighs the information of an examination against its price.
 
-    The number of a case decides the habit. Policies do not see this number: one that imitates the workups learns all
-    three habits, and has each at random.
+    A digest of the case's number decides the habit. Policies do not see this number, so a policy that imitates the
+    clinician learns all three habits, and has each at random.
     """
 
     habits = Habits()
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Act as :meth:`ReferenceAgent.act`. In the full style the reply also has thoughts and a reason, unless it is
-        forced."""
+        """Reply with the chosen request or diagnosis. In the full style the reply also has thoughts before and a reason
+        after it, unless it is forced."""
         turn = await super().act(state, forced, seed)
         if forced or self.settings.environment.prompt.style != "full":
             return turn
-        p, action = self.posterior(state), parse_action(turn.text)
-        first, second, third = (self.doctor.diseases[k] for k in np.argsort(-p, kind="stable")[:3])
+        posterior, action = self.posterior(state), parse_action(turn.text)
+        first, second, third = (self.doctor.diseases[k] for k in np.argsort(-posterior, kind="stable")[:3])
         if isinstance(action, RequestTest):
             thinking = f"Top differentials: (1) {first}, (2) {second}, (3) {third}. {action.name} discriminates best."
             reason = f"To tell {first} from {second}."
         else:
             thinking = f"{first} explains the findings better than {second}."
-            reason = f"{first} is the most likely diagnosis, with a probability of {p.max():.0%}."
+            reason = f"{first} is the most likely diagnosis, with a probability of {posterior.max():.0%}."
         return Turn(f"THINKING: {thinking}\n{turn.text}\nReason: {reason}")
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Choose the examination with the highest expected gain, by the prices that the habit of the case considers.
-        None to diagnose: when the likeliest disease is probable enough, or when the habit allows no further
-        examination."""
+        """Choose the examination with the highest expected gain, by the prices that the habit of the case considers;
+        returns an index of ``doctor.exams``. None to diagnose: when the likeliest disease is probable enough, or when
+        the habit allows no further examination."""
         habits = self.habits
         uniform = derive_seed("habit", state.case.note_id) / 2**63  # in [0, 1), it draws the habit of the case
         patience, stop_at, charges = habits.patience, habits.confidence, self.charges
@@ -226,13 +235,14 @@ class Clinician(ValueOfInformation):
             patience = 0 if uniform < habits.premature * habits.at_once else 1
         elif uniform < habits.premature + habits.defensive:
             stop_at, charges = habits.certainty, self.equal_charges
-        p = self.posterior(state)
-        if self.count_requests(state) >= patience or p.max() >= stop_at:
+        posterior = self.posterior(state)
+        if self.count_requests(state) >= patience or posterior.max() >= stop_at:
             return None
-        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, *charges(state)))
+        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(posterior, *charges(state)))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
 
     def equal_charges(self, state: State) -> tuple[np.ndarray, float]:
-        """As :meth:`charges`, but with the same small loss for every examination, whatever its price; 0 for items of
-        the physical examination."""
+        """Compute what requests cost if prices are ignored, in the form of :meth:`charges`: the same small loss of
+        utility for every examination, 0 for items of the physical examination, and the same loss for a request without
+        a result."""
         return np.where(self.physical, 0.0, _EFFORT), _EFFORT

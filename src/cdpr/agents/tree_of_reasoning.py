@@ -2,7 +2,7 @@
 findings.
 
 At every state the doctors for chief complaint, laboratory, imaging and pathology draw a tree from the evidence in their
-field, discuss the trees, and revise their own; the head of the team decides. These are 13 to 25 calls.
+field. They discuss the trees, and each revises its own. Then the head of the team decides. These are 13 to 25 calls.
 """
 
 import functools
@@ -30,7 +30,8 @@ class TreeOfReasoning(Framework):
     reads = ("frameworks.temperature",)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Let the doctors draw and revise their trees about a state; the turn is the decision of the head."""
+        """Let the doctors draw and revise their trees about a state. Returns the reply of the head of the team, who
+        decides."""
         record, evidence = self.describe_state(state, forced), divide_evidence(state)
         trees = await gather(*(self._draw_tree(field, evidence[field], record, seed) for field in FIELDS))
         trees = await self._discuss(list(evidence.values()), trees, derive_seed(seed, "round", 0))
@@ -39,8 +40,8 @@ class TreeOfReasoning(Framework):
         return complete_turn(await self._ask(prompt, seed, "head"), forced)
 
     async def _draw_tree(self, field: str, evidence: str, record: str, seed: int) -> str:
-        """Let the doctor of a field draw a tree from the ``evidence`` of this field; returns it. Where there is none,
-        the doctor reads the whole ``record`` and advises what to examine."""
+        """Let the doctor of a field draw a tree from the ``evidence`` of this field; returns the tree as text. Where
+        the evidence is empty, the doctor reads the whole ``record`` and advises what to examine."""
         doctor = DOCTORS[FIELDS.index(field)]
         if evidence:
             prompt = _PROMPT("tree", doctor=doctor, field=field, section=evidence)
@@ -50,7 +51,7 @@ class TreeOfReasoning(Framework):
 
     async def _discuss(self, evidence: list[str], trees: list[str], seed: int) -> list[str]:
         """Let the doctors exchange opinions about their trees; returns the trees, each revised by its doctor.
-        ``evidence`` and ``trees`` have one text per doctor."""
+        ``evidence`` and ``trees`` have one text per doctor, in the order of :data:`DOCTORS`."""
         turn = derive_seed(seed, "turn", 0)
         opinions = await gather(*(self._give_opinions(n, text, trees, turn) for n, text in enumerate(evidence)))
         prompts = []
@@ -62,7 +63,8 @@ class TreeOfReasoning(Framework):
 
     async def _give_opinions(self, n: int, evidence: str, trees: list[str], seed: int) -> dict[int, str]:
         """Ask doctor ``n`` whether to join the discussion, and for opinions about the trees of some other doctors,
-        drawn at random. Returns the opinions by the number of the other doctor; none where the doctor does not join."""
+        drawn at random. ``evidence`` is that of the doctor's own field. Returns the opinions by the index of the other
+        doctor; none where the doctor does not join."""
         doctor, evidence = DOCTORS[n], evidence or _PROMPT("no_section")
         prompt = _PROMPT("join", doctor=doctor, case=evidence, trees=join_by_author(DOCTORS, trees))
         if not parse_yes_no(await self._ask(prompt, seed, "join", n)):
@@ -76,14 +78,15 @@ class TreeOfReasoning(Framework):
         return dict(zip(addressed, await gather(*calls), strict=True))
 
     async def _ask(self, prompt: str, seed: int, *call: object) -> str:
-        """Send a prompt to the model and return the answer. The seed is derived from ``seed`` and ``call``."""
+        """Send a prompt to the model and return the answer. ``call`` names the request and is part of its seed."""
         messages = [{"role": "user", "content": prompt}]
         return await self.ask(messages, MAX_TOKENS, derive_seed(seed, *call), self.talk_temperature)
 
 
 def divide_evidence(state: State) -> dict[str, str]:
-    """Divide the evidence of a state among the doctors; returns it by their fields. The presentation goes to the first
-    field, a result to the field of its examination (:func:`field_of`). Steps without a new result go to no doctor."""
+    """Divide the evidence of a state among the doctors. Returns one text for each of :data:`FIELDS`, empty where the
+    field has no evidence. The presentation goes to the chief complaint, a result to the field of its examination
+    (:func:`field_of`). Steps without a new result go to no doctor."""
     results: dict[str, list[str]] = {name: [] for name in FIELDS}
     results[FIELDS[0]].append(state.case.case_summary)
     for step in state.history:
@@ -95,8 +98,9 @@ def divide_evidence(state: State) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def field_of(exam_key: str, result: str) -> str:
-    """The field of the doctor who gets the result of the examination ``exam_key``: by its kind in the vocabulary, else
-    by its name, else by the result (values: laboratory; a report: imaging)."""
+    """The field of the doctor who gets a ``result`` of the examination ``exam_key``. It follows from the kind of the
+    examination in the vocabulary, or else from its name. Where neither is known, a result with values goes to the
+    laboratory and a report in words to imaging."""
     if is_physical(exam_key):
         return FIELDS[0]
     term = examinations().find(exam_key)

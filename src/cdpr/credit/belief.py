@@ -1,4 +1,4 @@
-"""The policy's belief in the truth: the probability that it would name the true disease if it had to diagnose now.
+"""The policy's belief in the true disease: the probability that it would name this disease if it had to diagnose now.
 
 It is read from the policy's own log-probabilities, so no reply is drawn for it.
 """
@@ -20,19 +20,20 @@ text."""
 
 
 def true_names(case: CaseRecord) -> list[str]:
-    """List the names of the true disease that a policy may write: the canonical name, then that of the record if it
-    differs."""
+    """List the names of the true disease that a policy may write: the canonical name, and the name on record if it
+    differs. A disease without a canonical name has only the latter."""
     truth = case.diagnosis_results
     term = diagnoses().find(truth)
     return list(dict.fromkeys([term.name, truth] if term else [truth]))
 
 
 async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure) -> dict[tuple, float]:
-    """Read the policy's belief in the true disease at each state, Phi(s) from 0 to 1, by the key of the state. All
-    requests run at the same time. Raises ModelFailure where the model gives no answer."""
+    """Compute the policy's belief in the true disease at each state, Phi(s) from 0 to 1. Returns it by the key of the
+    state. ``measure`` says how it is computed from log-probabilities (:data:`Measure`). All requests run at the same
+    time. Raises ModelFailure where the model gives no answer."""
 
     async def read_belief(state: State) -> float:
-        """The belief at one state."""
+        """The belief at one state: the sum of the probabilities of the true names, or the largest mean per token."""
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
         if measure == "per_token":
             return max(math.exp(fmean(turn.logprobs)) for turn in turns)
@@ -44,6 +45,6 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
 
 def verb_and_name_values(policy: Policy, turn: Turn, verb: float, name: float) -> tuple[float, ...]:
     """Return one value for each token of a reply that diagnoses: ``verb`` for the tokens before the name of the
-    disease, ``name`` from there on."""
+    disease, ``name`` for those of the name and after it."""
     start = policy.name_start(turn)
     return (verb,) * start + (name,) * (len(turn.token_ids) - start)

@@ -1,9 +1,10 @@
-"""Continuations of states: how they are drawn, pooled by the state that they continue, and averaged to values (paper,
-sections "Rollout Cache" and "Short-horizon Continuation").
+"""Continuations of states: how they are drawn, shared by all actions that lead to the same state, and averaged to
+values (paper, sections "Rollout Cache" and "Short-horizon Continuation").
 
-Replies at a state are numbered: reply k is a function of (seed, stream, state, k), and continuation k takes reply k at
-every state. So the continuations of one action are independent of each other, and those of different actions that reach
-the same state share the rest. No reply is drawn twice, and no result depends on the order of the requests.
+Replies at a state are numbered: reply k is a function of (seed, stream, state, k), where the stream tells apart random
+numbers for different purposes. Continuation k takes reply k at every state. So the continuations of one action are
+independent of each other, and those of different actions that reach the same state share the rest. No reply is drawn
+twice, and no result depends on the order of the requests.
 """
 
 import asyncio
@@ -28,10 +29,12 @@ _CUT = 1 << 20  # the forced diagnosis of a cut suffix has a reply number from h
 @dataclass(frozen=True)
 class Continuation:
     """The rest of an episode from a state on. ``correct`` is 1 if its diagnosis is right and 0 if not, or the
-    probability that it is right. ``effort`` is the effort of its steps. ``path`` are its actions for display; it is
-    empty where a checkpoint restored the continuation, and for a scored diagnosis at a forced end.
+    probability that it is right. ``effort`` is the effort of its steps. ``path`` lists its actions for display. It is
+    empty where a checkpoint restored the continuation, and where no diagnosis was drawn because its probability was
+    computed.
 
-    Utilities are computed later, so cached continuations stay valid when a lambda changes."""
+    Utilities are computed later, so cached continuations stay valid when a lambda changes.
+    """
 
     correct: float
     effort: Effort
@@ -42,10 +45,13 @@ class Continuation:
 class Draws:
     """Draws replies from one policy and stores them, so that each is drawn once.
 
-    ``stream`` is part of the seed of every reply; ``verdicts`` is ``credit.verdicts``. ``known[state.words,
-    forced][k]`` is the step of reply k at a state: a future while it is drawn, None where the request failed.
-    ``beliefs`` are those of :meth:`belief` by ``state.words``. ``failed`` counts failed requests, ``journal`` lists the
-    drawn steps with their states, ``tokens`` counts their tokens.
+    ``stream`` is part of the seed of every reply and tells apart draws for different purposes. ``verdicts`` is the
+    setting ``credit.verdicts``: with ``scored`` a continuation is right with the policy's belief in the true disease,
+    and no forced diagnosis is drawn.
+
+    ``known[state.prompt_key, forced][k]`` is the step of reply k at a state: a future while it is drawn, None where the
+    request failed. ``beliefs`` has the result of :meth:`belief` by ``state.prompt_key``. ``failed`` counts failed
+    requests, ``tokens`` the tokens of all drawn replies. ``journal`` lists the drawn steps with their states.
     """
 
     environment: DiagnosticEnvironment
@@ -61,13 +67,13 @@ class Draws:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The metrics of the draws by name: drawn tokens, and failed requests."""
+        """The metrics of the draws by their names: the number of drawn tokens and of failed requests."""
         return {"credit/continuation_tokens": self.tokens, "credit/failed": self.failed}
 
     async def draw_steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
-        """Return the steps of the replies ``numbers`` at a state, by number. Replies that are not stored are drawn.
-        Those whose request failed are left out. With ``forced`` the replies have to diagnose."""
-        known = self.known.setdefault((state.words, forced), {})
+        """Return the steps of the replies with these ``numbers`` at a state, by number. Replies that are not stored yet
+        are drawn. Those whose request failed are left out. With ``forced`` each reply has to be a diagnosis."""
+        known = self.known.setdefault((state.prompt_key, forced), {})
         missing = [k for k in numbers if k not in known]
         if missing:
             drawn = asyncio.get_running_loop().create_future()
@@ -76,14 +82,14 @@ class Draws:
                 known.update(zip(missing, await self._draw(state, missing, forced), strict=True))
             finally:
                 drawn.set_result(None)
-        for k in numbers:
-            if isinstance(pending := known[k], asyncio.Future):  # another coroutine is drawing this reply
+        for number in numbers:
+            if isinstance(pending := known[number], asyncio.Future):  # another coroutine is drawing this reply
                 await pending
         return {k: step for k in numbers if isinstance(step := known[k], Step)}
 
     async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
-        """Sample the replies ``numbers`` at a state and let the environment answer them; returns one step for each, or
-        None for all where the request failed."""
+        """Sample the replies with these ``numbers`` at a state and let the environment answer them. Returns one step
+        for each number, or None for each where the request failed."""
         seed = derive_seed(self.seed, self.stream, state.key, forced)
         try:
             turns = await self.policy.sample(state, numbers, forced, seed)
@@ -96,14 +102,15 @@ class Draws:
         return steps
 
     def belief(self, state: State) -> "asyncio.Future[float | None]":
-        """Request the policy's belief in the true disease at a state; returns a future of it at once, the same one for
-        every call. Its result is None where the request failed."""
-        if state.words not in self.beliefs:
-            self.beliefs[state.words] = asyncio.ensure_future(self._read_belief(state))
-        return self.beliefs[state.words]
+        """Request the policy's belief in the true disease at a state. Returns a future at once, the same one for every
+        call with this state. Its result is a probability, None where the request failed."""
+        if state.prompt_key not in self.beliefs:
+            self.beliefs[state.prompt_key] = asyncio.ensure_future(self._read_belief(state))
+        return self.beliefs[state.prompt_key]
 
     async def _read_belief(self, state: State) -> float | None:
-        """Read the policy's belief in the true disease at a state; None where the request failed."""
+        """Read the policy's belief in the true disease at a state, a probability. Returns None, and counts the failure,
+        where the request failed."""
         try:
             return (await read_beliefs(self.policy, [state], "probability"))[state.key]
         except (ModelFailure, TimeoutError):
@@ -111,8 +118,9 @@ class Draws:
             return None
 
     async def _end_by_belief(self, state: State, ends: Mapping[int, Continuation]) -> dict[int, Continuation]:
-        """The continuations ``ends`` that end at a state with a diagnosis, by number, each right with the probability
-        of the policy's belief at the state. Empty where the belief could not be read."""
+        """Make continuations that end with a diagnosis at ``state`` right with the policy's belief in the true disease
+        there. Returns copies of ``ends`` (continuations by number) with ``correct`` set to the belief. Empty where the
+        belief could not be read."""
         belief = await self.belief(state)
         return {} if belief is None else {k: replace(end, correct=belief) for k, end in ends.items()}
 
@@ -120,30 +128,32 @@ class Draws:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
         decisions, then a forced diagnosis (equation "rollout"). Continuations with a failed reply are left out.
 
-        All take one step, and those with the same reply continue from the next state together."""
+        All take one step. Those with the same reply then continue from the same next state, together.
+        """
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
         if forced and scored:
             return await self._end_by_belief(state, dict.fromkeys(numbers, Continuation(0.0, Effort())))
         steps = await self.draw_steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
-        numbers_by_reply: dict[str, list[int]] = {}  # of those that continue; equal replies together
-        for k, step in steps.items():
+        numbers_by_reply: dict[str, list[int]] = {}  # the continuations that have not ended, by the text of their reply
+        for number, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
                 last, correct = self.environment.conclude(state, step)
-                continuations[k] = Continuation(correct, last.effort, (display_key(last),))
+                continuations[number] = Continuation(correct, last.effort, (display_key(last),))
             else:
-                numbers_by_reply.setdefault(step.turn.text, []).append(k)
+                numbers_by_reply.setdefault(step.turn.text, []).append(number)
         if continuations and scored:
             self.belief(state)  # requested now, so that it is computed in one batch with the branches
-        branches = [(steps[ks[0]], ks) for ks in numbers_by_reply.values()]
-        calls = [self.rollout(state.after(step), ks, horizon - 1) for step, ks in branches]
+        branches = [(steps[same_reply[0]], same_reply) for same_reply in numbers_by_reply.values()]
+        calls = [self.rollout(state.after(step), same_reply, horizon - 1) for step, same_reply in branches]
         rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         if continuations and scored:
             continuations = await self._end_by_belief(state, continuations)
         for (step, _), rest in zip(branches, rests, strict=True):
-            for k, end in rest.items():
-                continuations[k] = Continuation(end.correct, step.effort + end.effort, (display_key(step), *end.path))
+            for number, end in rest.items():
+                path = (display_key(step), *end.path)
+                continuations[number] = Continuation(end.correct, step.effort + end.effort, path)
         return continuations
 
 
@@ -152,8 +162,8 @@ class Draws:
 
 @dataclass
 class Entry:
-    """The cached continuations of one state. ``drawn`` counts those that were requested, failed ones included. The next
-    continuation gets this number."""
+    """The continuations of one state in the rollout cache. ``drawn`` counts all that were requested, also those that
+    failed, and is the number of the next continuation."""
 
     drawn: int = 0
     continuations: list[Continuation] = field(default_factory=list)
@@ -161,10 +171,11 @@ class Entry:
 
 @dataclass
 class Pool:
-    """The continuations of one child state, shared by all actions that lead there.
+    """The continuations of one state, the ``child`` of all actions that lead there.
 
-    ``suffixes`` (trajectory, decision) are the group's own trajectories from this state on, and ``own`` the
-    continuations made from them; ``known`` come from the cache; ``fresh`` are drawn under the ``numbers``.
+    ``suffixes`` lists where the group's own trajectories pass the state, as (trajectory, decision). ``own`` are the
+    continuations made from these suffixes, ``known`` come from the cache, and ``fresh`` are newly drawn, under the
+    ``numbers``.
     """
 
     child: State
@@ -189,8 +200,8 @@ class Pool:
 class Pools:
     """The pools of one group, by the key of their state.
 
-    ``nodes`` is the state tree of the group; ``cache`` has the entries of earlier groups by state; ``rollouts(key)``
-    returns the draws of the continuation policy for the pool ``key``.
+    ``nodes`` is the state tree of the group. ``cache`` has by state the continuations of earlier groups.
+    ``rollouts(key)`` returns the object that draws continuations for the pool ``key``.
     """
 
     group: Sequence[Trajectory]
@@ -201,8 +212,8 @@ class Pools:
     pools: dict[tuple, Pool] = field(default_factory=dict)
 
     def pool_of(self, node: tuple, action: tuple, child: State) -> Pool:
-        """Get the pool of the state ``child``, to which ``action`` at the node with the key ``node`` leads; opens it on
-        first use."""
+        """Get the pool of the state ``child``, to which ``action`` leads from the node with the key ``node``. The first
+        call for a state opens its pool. Without a cache every action has a pool of its own."""
         if self.credit.cache.scope == "off":
             key = (node, action)
         else:
@@ -212,8 +223,13 @@ class Pools:
         return self.pools[key]
 
     def _open(self, key: tuple, child: State) -> Pool:
-        """Open the pool ``key`` of the state ``child``. Suffixes of the group and cached continuations count towards
-        its K continuations; ``numbers`` of the pool are those that are still to be drawn."""
+        """Open the pool ``key`` of the state ``child``, and plan which of its K continuations are still to be drawn
+        (``numbers``).
+
+        Suffixes of the group and cached continuations count towards K. Where these are fewer than K, ``fill: strict``
+        draws all K anew, and any other rule only the missing ones. Where none is missing, ``grow`` more are drawn for a
+        cached state. Without a cache all K are drawn.
+        """
         rule, k = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
             return Pool(child, [], [], range(k))
@@ -244,8 +260,8 @@ class Pools:
         return children
 
     def ends_within(self, i: int, t: int) -> bool:
-        """Whether trajectory i has, from decision t on, at most H decisions before a forced diagnosis, as continuations
-        have."""
+        """Whether the suffix of trajectory i from decision t on has at most H decisions, not counting a forced
+        diagnosis. Every drawn continuation has."""
         trajectory = self.group[i]
         return len(trajectory.steps) - t - trajectory.forced <= self.credit.horizon
 
@@ -254,7 +270,7 @@ class Pools:
         await asyncio.gather(*(self._fill(key, pool) for key, pool in self.pools.items()))
 
     async def _fill(self, key: tuple, pool: Pool) -> None:
-        """Fill one pool: make the continuations from its suffixes, then draw the fresh ones."""
+        """Fill one pool: make continuations from the suffixes of the group, then draw the fresh ones."""
         rollouts = self.rollouts(key)
         for i, t in pool.suffixes:
             if (suffix := await self._suffix(rollouts, i, t)) is not None:
@@ -264,9 +280,9 @@ class Pools:
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
     async def _suffix(self, rollouts: Draws, i: int, t: int) -> Continuation | None:
-        """Make a continuation from trajectory i, from decision t on. One with more than H decisions is cut after H and
-        gets a forced diagnosis, unless ``credit.cache.long_suffixes`` is ``keep``. Returns None where the request of
-        this diagnosis failed."""
+        """Make a continuation from trajectory i, from its decision t on. One with more than H decisions is cut after H
+        and gets a newly drawn forced diagnosis, unless ``credit.cache.long_suffixes`` is ``keep``. Returns None where
+        the request of this diagnosis failed."""
         trajectory, horizon = self.group[i], self.credit.horizon
         path = tuple(map(display_key, trajectory.steps[t:]))
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
@@ -275,8 +291,8 @@ class Pools:
         return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, path[:horizon])
 
     def store(self) -> None:
-        """Store the cached and fresh continuations of all pools in the cache, in the order in which the pools were
-        opened."""
+        """Put the continuations of all pools into the cache, without those made from the group's own suffixes. Pools
+        are stored in the order in which they were opened."""
         for key, pool in self.pools.items():
             if self.credit.cache.scope != "off" and (pool.known or pool.numbers):
                 self.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)
@@ -287,7 +303,7 @@ class Pools:
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], return_of: ReturnOf) -> dict[int, float]:
     """Draw the continuations ``numbers`` of a state to the end of their episodes; returns their returns by number.
-    Raises ModelFailure where all requests failed."""
+    Failed ones are left out. Raises ModelFailure where all failed."""
     ends = await draws.rollout(state, numbers)
     if not ends:
         raise ModelFailure(f"{state.case.name_in_errors}: no continuation of a state came back; is the model alive?")
@@ -297,8 +313,8 @@ async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], retu
 async def state_values(
     draws: Draws, group: Sequence[Trajectory], numbers: Sequence[int], return_of: ReturnOf
 ) -> dict[tuple, float]:
-    """Estimate V(s) of every state of a group, by its key: the mean return of the whole continuations ``numbers``.
-    Trajectories that share a state share its value."""
+    """Estimate V(s) of every state of a group as the mean return of its continuations ``numbers``, drawn to the end of
+    the episode. Returns it by the key of the state. Trajectories that share a state share its value."""
     states = {state.key: state for trajectory in group for state in trajectory.states}
     returns = await asyncio.gather(*(whole_returns(draws, state, numbers, return_of) for state in states.values()))
     return {key: fmean(by_number.values()) for key, by_number in zip(states, returns, strict=True)}
@@ -307,19 +323,21 @@ async def state_values(
 def group_advantages(
     group: Sequence[Trajectory], values: Mapping[tuple, float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[list[float]]:
-    """Compute the :func:`step_advantages` of each trajectory of a group, a list [trajectory][decision]; ``values`` are
-    V(s) by the key of a state."""
+    """Compute the advantage of each decision of a group: returns a list [trajectory][decision] by
+    :func:`step_advantages`. ``values`` are V(s) by the key of the state, ``decay`` is the lambda of generalised
+    advantage estimation."""
     return [step_advantages(episode, [values[s.key] for s in episode.states], return_of, decay) for episode in group]
 
 
 def step_advantages(
     trajectory: Trajectory, values: Sequence[float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[float]:
-    """Compute the advantage of each decision of a trajectory, A_t = d_t + decay A_{t+1} with
-    d_t = r_t + V(s_{t+1}) - V(s_t).
+    """Compute the advantage of each decision of a trajectory: A_t = d_t + decay A_{t+1}, with d_t = r_t + V(s_{t+1}) -
+    V(s_t).
 
-    ``values`` are V(s_0) ... V(s_T), one per decision; V is 0 after the last decision. ``decay`` is the lambda of
-    generalised advantage estimation (Schulman et al., 2016).
+    ``values`` are V(s_0) ... V(s_T), one per decision; V is 0 after the last decision. r_t is ``return_of`` decision t
+    alone; correctness counts in the last one. ``decay`` is the lambda of generalised advantage estimation (Schulman et
+    al., 2016).
     """
     last = len(trajectory.steps) - 1
     following = [*values[1:], 0.0]

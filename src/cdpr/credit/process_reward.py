@@ -20,18 +20,20 @@ from .states import ActionKey, Node, action_of
 
 
 def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:
-    """Estimate the value of an action, U_hat(s, a) = 1/K sum_k U(tau_k), equation "U hat": the mean utility over its
-    continuations ``ends``, each with the action's own effort ``immediate``."""
+    """Estimate the value of an action, U_hat(s, a) = 1/K sum_k U(tau_k), equation "U hat". It is the mean utility over
+    the continuations ``ends``, each with the action's own effort ``immediate``."""
     return fmean(utility(end.correct, immediate + end.effort, weights, tests) for end in ends)
 
 
 def baseline(
     values: Mapping[ActionKey, float], p_hat: Mapping[ActionKey, float], taken: ActionKey, rule: str = "uniform"
 ) -> float | None:
-    """Compute the value that R_proc subtracts from the values U_hat of the candidates A_c(s), by action.
+    """Compute the baseline of a state, which R_proc subtracts from the value U_hat of an action. ``values`` are U_hat
+    of the candidates A_c(s), ``p_hat`` their estimated probabilities, both by action.
 
-    ``rule`` is ``credit.baseline``: the mean (``uniform``), the mean weighted by p_hat (``policy_weighted``), or the
-    mean without the action ``taken`` (``leave_one_out``). None where no candidate is left.
+    ``rule`` is ``credit.baseline``: the mean of the values (``uniform``), their mean weighted by p_hat
+    (``policy_weighted``), or their mean without the action ``taken`` (``leave_one_out``). Returns None where no
+    candidate is left.
     """
     actions = [a for a in values if rule != "leave_one_out" or a != taken]
     if not actions:
@@ -43,11 +45,11 @@ def baseline(
 
 @dataclass(eq=False)
 class ProcessReward:
-    """The counterfactual process reward R_proc of the decisions at the selected states of groups, in units of utility.
+    """The counterfactual process reward R_proc of the decisions at selected states, in units of utility.
 
-    ``policy``, the policy in training, proposes counterfactual actions; ``continuation_policy`` acts after them, and is
+    ``policy``, the policy in training, proposes counterfactual actions. ``continuation_policy`` acts after them; it is
     the same object where the current policy continues. ``credit`` and ``weights`` are the sections ``credit`` and
-    ``utility``; ``seed`` fixes all draws. Source: paper, section "Counterfactual Process Reward".
+    ``utility`` of the settings. ``seed`` fixes all draws. Source: paper, section "Counterfactual Process Reward".
     """
 
     environment: DiagnosticEnvironment
@@ -58,16 +60,17 @@ class ProcessReward:
     seed: int
 
     def __post_init__(self) -> None:
-        # The entry whose last storing is longest ago is removed first. Reading changes nothing.
+        """Start with an empty rollout cache. When it is full, it removes the entry that has not been stored for the
+        longest time."""
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(self.credit.cache.capacity)
-        self.version: int | None = None  # of the continuation policy behind the cache
+        self.version: int | None = None  # iteration whose continuations the cache holds; 0 if they stay valid
 
     def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
-        """Begin the credit of one group; returns it not yet computed. The caller awaits :meth:`GroupCredit.score` and
-        then stores ``pools``, in the order of the batch.
+        """Begin the credit of one group; returns an object that has not computed it yet. The caller awaits
+        :meth:`GroupCredit.score`, and then stores its ``pools`` in the cache, group by group in the order of the batch.
 
-        Clears the cache where its continuations are no longer valid: they are of an earlier iteration, unless a frozen
-        policy drew them under the scope ``run``.
+        Clears the cache where its continuations come from an earlier iteration. Those of a frozen continuation policy
+        stay under the scope ``run``.
         """
         frozen = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
         version = 0 if frozen else iteration
@@ -87,13 +90,14 @@ class ProcessReward:
         return [credit.report for credit in credits]
 
     def state_dict(self) -> dict[str, Any]:
-        """The cache (oldest entry first) and its version, in types that JSON holds."""
+        """The rollout cache, oldest entry first, and the iteration that it belongs to, as JSON values."""
         entries = [[key, entry.drawn, [[end.correct, *astuple(end.effort)] for end in entry.continuations]]
                    for key, entry in self.cache.items()]  # fmt: skip
         return {"version": self.version, "cache": entries}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned, also from JSON, which turns tuples into lists."""
+        """Restore the cache from what :meth:`state_dict` returned. It may come from JSON, which turned tuples into
+        lists."""
         self.version = state["version"]
         self.cache.clear()
         for key, drawn, ends in state["cache"]:
@@ -102,16 +106,17 @@ class ProcessReward:
 
 
 def _nested_tuple(key: Any) -> Any:
-    """The key with every list in it, at any depth, as a tuple."""
+    """Return the key with every list in it, at any depth, turned into a tuple."""
     return tuple(map(_nested_tuple, key)) if isinstance(key, list | tuple) else key
 
 
 @dataclass
 class _Candidate:
-    """An action whose value is estimated, with the steps in which it was sampled; ``in_top_m``: it is in A_c(s).
+    """An action whose value is estimated. ``in_top_m`` says that it is in the candidate set A_c(s). ``steps`` are those
+    in which it was sampled.
 
     ``pool`` holds the continuations of the next state. A diagnosis has no next state: its pool is None, and ``correct``
-    is the probability that it is right (None: the request failed).
+    is the probability that it is right (None where the request of this probability failed).
     """
 
     action: ActionKey
@@ -125,6 +130,8 @@ class GroupCredit:
     """The process rewards of one group: the trajectories of one case. :meth:`score` computes ``report``."""
 
     def __init__(self, process: ProcessReward, group: Sequence[Trajectory], iteration: int):
+        """Prepare an empty report, the state tree of the group and its pools of continuations. ``draws`` will hold the
+        objects that draw replies, by their stream of random numbers."""
         self.process, self.group, self.credit, self.iteration = process, group, process.credit, iteration
         self.environment = process.environment
         self.report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
@@ -133,8 +140,9 @@ class GroupCredit:
         self.pools = Pools(group, self.nodes, self.credit, process.cache, self._continuation_draws)
 
     async def score(self) -> None:
-        """Compute ``report``: sample next actions, select states, draw continuations, estimate the values of the
-        candidates, and reward the decisions at selected states."""
+        """Compute ``report``: sample next actions at the states, select states by their uncertainty and by
+        disagreement, draw continuations of the candidate actions, estimate their values, and reward the decisions at
+        the selected states."""
         credit, nodes = self.credit, self.nodes
         disagreed = self.disagreed_states(credit)
         probed = states.states_to_probe(states.list_paths(nodes, len(self.group)), disagreed, credit.max_states)
@@ -149,6 +157,7 @@ class GroupCredit:
         await asyncio.gather(self.pools.fill(), *(self._judge(key, candidate) for key, candidate in diagnoses))
         for key, node in nodes.items():
             values = tuple(map(self._value, candidates.get(key, ())))
+            # The tokens of the first reply that takes each action.
             tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
             reason = states.selection_reason(key, disagreed, credit) if key in all_selected else ""
@@ -158,31 +167,32 @@ class GroupCredit:
         self._sum_counts()
 
     def disagreed_states(self, rule: Credit) -> set[tuple]:
-        """The keys of the cache-disagreed states S_cache under the settings ``rule``."""
+        """The keys of the states S_cache: trajectories of the group take different actions there, and their outcomes or
+        efforts differ materially afterwards. ``rule`` is the section ``credit`` of the settings."""
         visits = states.disagreed_decisions(self.group, rule)
         return {key for key, node in self.nodes.items() if not visits.isdisjoint(node.visits)}
 
     def select_states(
         self, disagreed: set[tuple], uncertainty: Mapping[tuple, float], rule: Credit
     ) -> list[list[tuple]]:
-        """Select states for credit: returns for each trajectory the keys of its selected states S*(tau) under the
-        settings ``rule``. ``disagreed`` is S_cache, ``uncertainty`` U(s) by key."""
+        """Select states for credit: returns for each trajectory the keys of its selected states S*(tau). ``disagreed``
+        is S_cache, ``uncertainty`` is U(s) by key, ``rule`` the section ``credit`` of the settings."""
         uncertain, limit = states.entropy_selected(uncertainty, rule), rule.max_states
         node_paths = states.list_paths(self.nodes, len(self.group))
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
 
     def _action(self, step: Step) -> ActionKey:
-        """The identity of a step's action under these settings."""
+        """The identity of the action of a step, by which equal actions are recognised."""
         return action_of(step, self.credit.diagnoses)
 
     def _samples(self, node: Node) -> list[Step]:
-        """The steps at a node from which p_hat is estimated: all, or without the group's own
-        (``credit.own_actions``)."""
+        """The steps at a node from which p_hat is estimated: all of them, or, where ``credit.own_actions`` is
+        ``apart``, all but those of the group's own trajectories."""
         return node.steps if self.credit.own_actions == "counted" else node.steps[len(node.visits) :]
 
     async def _probe(self, key: tuple, node: Node) -> None:
-        """Add sampled next actions to a node until it has n_s of them (section "Next-action Sampling"). The group's own
-        actions are among the n_s unless ``credit.own_actions`` is ``apart``."""
+        """Add sampled next actions to a node until p_hat has n_s samples (section "Next-action Sampling"). The group's
+        own actions count towards n_s unless ``credit.own_actions`` is ``apart``."""
         own = len(node.steps) if self.credit.own_actions == "counted" else 0
         if self.credit.samples > own:
             steps = await self._probe_draws(key).draw_steps(node.state, range(self.credit.samples - own))
@@ -190,7 +200,8 @@ class GroupCredit:
             self.report.probes += len(steps)
 
     def _candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Candidate]:
-        """List the actions at a node whose values are estimated: A_c(s), then the other actions that the group took."""
+        """List the actions at the node ``key`` whose values are estimated: the candidate set A_c(s), then the other
+        actions that the group took there. ``p_hat`` is the estimated probability of each action."""
         node = self.nodes[key]
         top = states.top_candidates(p_hat, self.credit.candidates)
         own = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
@@ -204,9 +215,9 @@ class GroupCredit:
         return candidates
 
     async def _judge(self, key: tuple, diagnosis: _Candidate) -> None:
-        """Set ``diagnosis.correct``, the probability that a diagnosis at the node ``key`` is right: the share of its
-        samples that are right; or the policy's belief in the truth where ``credit.verdicts`` is ``scored`` and all
-        diagnoses are one action."""
+        """Set ``diagnosis.correct``, the probability that a diagnosis at the node ``key`` is right. It is the share of
+        its samples that are right. Where ``credit.verdicts`` is ``scored`` and all diagnoses are one action, it is the
+        policy's belief in the true disease, None if that could not be read."""
         if self.credit.verdicts == "scored" and self.credit.diagnoses == "one_action":
             diagnosis.correct = await self._probe_draws(key).belief(self.nodes[key].state)
             return
@@ -215,7 +226,8 @@ class GroupCredit:
         diagnosis.correct = fmean(self.environment.is_correct(text, truth) for text in texts)
 
     def _value(self, candidate: _Candidate) -> CandidateValue:
-        """Estimate the value U_hat of a candidate, with its terms, for the report."""
+        """Estimate the value U_hat of a candidate, and the means of its parts, for the report. The value is None where
+        all requests for it failed."""
         pool, action, in_top_m = candidate.pool, candidate.action, candidate.in_top_m
         if pool is None:
             return CandidateValue(action, in_top_m, value=candidate.correct, correct=candidate.correct or 0.0)
@@ -230,22 +242,23 @@ class GroupCredit:
         return CandidateValue(action, in_top_m, value, correct, tests, usd, infeasible, *counts)
 
     def _reward(self, visits: Sequence[tuple[int, int]], values: Sequence[CandidateValue], p_hat: Mapping) -> None:
-        """Set R_proc of the decisions ``visits`` (trajectory, decision) of one state in the report.
+        """Set in the report R_proc of the decisions ``visits`` (trajectory, decision), which are all at one state.
+        ``values`` are the estimated values of its actions, ``p_hat`` their probabilities.
 
         R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward". A diagnosis of
         the group has its own verdict as U_hat, not the mean over all diagnoses. Raises FloatingPointError, naming the
         case, when a reward is not finite: clipping would hide it.
         """
-        value = {v.action: v.value for v in values if v.value is not None}
-        candidates = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
+        u_hats = {v.action: v.value for v in values if v.value is not None}
+        candidate_u_hats = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
         for i, t in visits:
             trajectory = self.group[i]
             action = self._action(trajectory.steps[t])
-            if action not in value:
+            if action not in u_hats:
                 self.report.unvalued += 1
                 continue
-            u_hat = float(trajectory.correct) if action[0] == "end" else value[action]
-            reference = baseline(candidates, p_hat, action, self.credit.baseline)
+            u_hat = float(trajectory.correct) if action[0] == "end" else u_hats[action]
+            reference = baseline(candidate_u_hats, p_hat, action, self.credit.baseline)
             raw = 0.0 if reference is None else u_hat - reference
             if not math.isfinite(raw):
                 raise FloatingPointError(
@@ -257,13 +270,14 @@ class GroupCredit:
             self.report.process[i][t] = reward
 
     def _probe_draws(self, key: tuple) -> Draws:
-        """The draws of next actions at the node ``key``. They do not depend on the cache, so that runs with and without
-        it select the same states. All nodes share one object, unless cache and merging of states are both off."""
+        """The object that draws next actions at the node ``key``. Its draws do not depend on the cache, so that runs
+        with and without the cache select the same states. All nodes share one object, unless the cache and the merging
+        of states are both off."""
         own = (key,) if self.credit.cache.scope == "off" and self.credit.merge == "none" else ()
         return self._draws_of(self.process.policy, ("actor", self.iteration, *own))
 
     def _continuation_draws(self, key: tuple) -> Draws:
-        """The draws of continuations for the pool ``key``: one object for all pools with a cache, one for each
+        """The object that draws continuations for the pool ``key``: one for all pools with a cache, one for each pool
         without."""
         if self.process.continuation_policy is self.process.policy and self.credit.cache.scope != "off":
             return self._probe_draws(key)
@@ -271,17 +285,17 @@ class GroupCredit:
         return self._draws_of(self.process.continuation_policy, ("continuation", self.process.version, *own))
 
     def _draws_of(self, policy: Policy, stream: tuple) -> Draws:
-        """Get the draws of a policy with the random numbers ``stream``; creates the object on first use."""
+        """Get the object that draws from a policy with the random numbers ``stream``. The first call creates it."""
         if stream not in self.draws:
             self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream, self.credit.verdicts)
         return self.draws[stream]
 
     def _sum_counts(self) -> None:
-        """Fill in the counts of continuations, failed requests and tokens in the report of the group."""
+        """Fill in the report's counts of continuations, failed requests and tokens."""
         pools = self.pools.pools.values()
         self.report.fresh = sum(len(pool.fresh) for pool in pools)
         self.report.cached = sum(len(pool.known) for pool in pools)
         self.report.suffixes = sum(len(pool.own) for pool in pools)
         self.report.failed = sum(draws.failed for draws in self.draws.values())
-        # Where the current policy continues, probes and continuations come from the same draws.
+        # The current policy may draw probes and continuations by one object: all its tokens but those of the probes.
         self.report.continuation_tokens = sum(d.tokens for d in self.draws.values()) - self.report.probe_tokens

@@ -1,5 +1,5 @@
-"""From process rewards to trajectory scores (paper, section "Training with Counterfactual Process Reward"); the records
-of credit assignment, state by state; and the figures of a batch for the log."""
+"""Trajectory scores from process rewards (paper, section "Training with Counterfactual Process Reward"), the records of
+credit assignment state by state, and the metrics of a batch for the log."""
 
 import math
 import operator
@@ -19,16 +19,17 @@ ProcessRewards = Sequence[float | None]
 
 
 def weighted_rewards(process: ProcessRewards, credit: Credit) -> list[float]:
-    """Weight the process rewards of a trajectory: beta R_proc of each decision, 0 where its state was not selected
-    (equation "combined reward")."""
+    """Weight the process rewards of a trajectory (equation "combined reward"). Returns beta R_proc for each decision, 0
+    where its state was not selected or its action has no value."""
     return [credit.beta * (r or 0.0) for r in process]
 
 
 def step_scale(processes: Sequence[ProcessRewards], rule: str) -> float:
     """Compute the number by which the step-level process rewards of a batch are divided.
 
-    ``rule`` is ``credit.step_scale``: ``none`` gives 1, ``credited`` the root mean square of the rewards over decisions
-    with a reward, ``all`` that over all decisions. It is 1 where all rewards are zero.
+    ``processes`` has R_proc of each decision for every trajectory, None without a reward. ``rule`` is
+    ``credit.step_scale``: ``none`` gives 1, ``credited`` the root mean square over the decisions with a reward, ``all``
+    that over all decisions, with 0 for those without. It is also 1 where all rewards are zero.
     """
     rewards = [r for process in processes for r in process if r is not None or rule == "all"]
     if rule == "none" or not any(rewards):
@@ -37,8 +38,8 @@ def step_scale(processes: Sequence[ProcessRewards], rule: str) -> float:
 
 
 def process_score(process: ProcessRewards, credit: Credit) -> float:
-    """Compute the process part of a trajectory's score: the sum of beta R_proc over its selected states, or their mean
-    (``credit.aggregate``); 0 without any."""
+    """Compute the process part of a trajectory's score: the sum of beta R_proc over its rewarded decisions, or their
+    mean where ``credit.aggregate`` is ``mean``. It is 0 without such decisions."""
     selected = [credit.beta * r for r in process if r is not None]
     if not selected:
         return 0.0
@@ -48,8 +49,8 @@ def process_score(process: ProcessRewards, credit: Credit) -> float:
 def trajectory_score(outcome: float, process: ProcessRewards, credit: Credit) -> float:
     """Compute the score of a trajectory, G(tau) = R_out + beta * sum over S* of R_proc, equation "trajectory score".
 
-    ``outcome`` is R_out (0 or 1), ``process`` R_proc of each decision (None: not selected), both in units of utility;
-    ``credit`` holds beta.
+    ``outcome`` is R_out (0 or 1), ``process`` R_proc of each decision (None: not selected), both in units of utility.
+    ``credit`` holds beta, and ``aggregate``: ``mean`` takes the mean over S* in place of the sum.
     """
     return outcome + process_score(process, credit)
 
@@ -59,11 +60,12 @@ def trajectory_score(outcome: float, process: ProcessRewards, credit: Credit) ->
 
 @dataclass(frozen=True)
 class CandidateValue:
-    """The estimated value U_hat(s, a) of one action: ``value``, None where all its requests failed. ``in_top_m``: the
-    action is in A_c(s).
+    """The estimated value U_hat(s, a) of one action: ``value``, None where all requests for it failed. ``in_top_m``:
+    the action is in the candidate set A_c(s).
 
-    ``correct``, ``tests``, ``cost_usd`` and ``infeasible`` are means over its continuations. These come from so many
-    ``suffixes`` of the group, ``cached`` and ``fresh`` ones; ``failed`` counts requests without an answer.
+    ``correct``, ``tests``, ``cost_usd`` and ``infeasible`` are means over the continuations of the action. ``suffixes``
+    of these were made from the group's own trajectories, ``cached`` come from the cache, and ``fresh`` were drawn.
+    ``failed`` counts those that are missing because their request failed.
     """
 
     action: ActionKey
@@ -90,8 +92,10 @@ class SampledAction:
 
 @dataclass(frozen=True)
 class StateCredit:
-    """One unique state of a group, for the record: its visits (trajectory, decision), its entropy in nats (None: not
-    measured), why it was selected (``disagreed``, ``entropy``, ``all``; empty: it was not), and its candidates."""
+    """One unique state of a group, for the record. ``evidence`` is the kind and the examination of each step before it.
+    ``visits`` lists its visits as (trajectory, decision). ``entropy`` is U(s) in nats, None where it was not measured.
+    ``reason`` says why the state was selected: ``disagreed``, ``entropy`` or ``all``; empty: it was not. ``actions``
+    are those sampled there, ``candidates`` those whose value was estimated."""
 
     evidence: tuple[ActionKey, ...]
     visits: tuple[tuple[int, int], ...]
@@ -104,10 +108,11 @@ class StateCredit:
 @dataclass
 class CreditReport:
     """The credit of one group. ``process[i][t]`` is R_proc of decision t of trajectory i, None where the state was not
-    selected or its action has no value.
+    selected or its action has no value. ``states`` describes every state of the group.
 
-    Counts: next actions sampled (``probes``); continuations that are ``fresh``, ``cached`` or ``suffixes`` of the
-    group; ``failed`` requests; decisions without a value because of these (``unvalued``); ``clipped`` rewards; tokens.
+    Counts: sampled next actions (``probes``) and their tokens; continuations that are ``fresh``, ``cached`` or made
+    from ``suffixes`` of the group, and their tokens; ``failed`` requests; decisions without a value because of these
+    (``unvalued``); ``clipped`` rewards.
     """
 
     process: list[list[float | None]]
@@ -125,8 +130,9 @@ class CreditReport:
 
 @dataclass(frozen=True)
 class CreditRow:
-    """Credit of one group in one iteration (``step``): an element of ``groups`` in a line of the credit artifact. It
-    names examinations and token ids of replies; like all records of a case it stays where the cases are."""
+    """The credit of one group in one iteration (``step``): an element of ``groups`` in a line of the file
+    ``credit.jsonl.gz``. ``outcomes`` says which trajectories were right, ``process[i][t]`` is R_proc of decision t of
+    trajectory i. A row names examinations and token ids of replies, so it stays where the cases are."""
 
     step: int
     case: str
@@ -135,11 +141,12 @@ class CreditRow:
     states: list[StateCredit]
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as a dictionary of JSON values. (``dataclasses.asdict`` copies every value, which takes 4% of a
-        step.)"""
+        """The row as a dictionary of JSON values. It is faster than ``dataclasses.asdict``, which copies every value
+        and takes 4% of the time of a training step."""
         states = []
-        for s in self.states:
-            states.append(vars(s) | {"actions": [*map(vars, s.actions)], "candidates": [*map(vars, s.candidates)]})
+        for state in self.states:
+            actions, candidates = [*map(vars, state.actions)], [*map(vars, state.candidates)]
+            states.append(vars(state) | {"actions": actions, "candidates": candidates})
         return vars(self) | {"states": states}
 
 
@@ -147,11 +154,11 @@ class CreditRow:
 
 
 def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, float]:
-    """Summarise the credit of a batch as metrics ``credit/...``: how many states were selected, how many requests the
-    estimates took, and the size of the process reward.
+    """Summarise the credit of a batch as metrics ``credit/...``, by name: how many states were selected, how many
+    requests the estimates took, and the size of the process reward.
 
-    ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of selected states with
-    G - R_out. Far from zero, the process reward pays for longer (or for shorter) episodes.
+    ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of rewarded decisions with G -
+    R_out. Far from zero, the process reward favours longer (or shorter) episodes.
     """
     states = [s for report in reports for s in report.states]
     probed = [s.entropy for s in states if s.entropy is not None]
@@ -177,8 +184,8 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
 
 
 def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Compute Pearson's correlation; 0 where one side is constant. ``statistics.correlation`` is not used, because its
-    last bits differ between versions of Python."""
+    """Compute Pearson's correlation of two sequences of one length. It is 0 where one of them is constant or has fewer
+    than two values. ``statistics.correlation`` is not used, because its last bits differ between versions of Python."""
     if len(x) < 2:
         return 0.0
     x, y = [value - fmean(x) for value in x], [value - fmean(y) for value in y]
@@ -193,8 +200,8 @@ def verdicts(correct: Sequence[float]) -> str:
 
 
 def summarise_episodes(trajectories: Sequence[Trajectory], weights: Utility, tests: Tests) -> dict[str, float]:
-    """Compute means over episodes, by name: accuracy, issued examinations (AEN), US dollars (AEC), infeasible requests
-    (N_na), items of the physical examination, utility, share of forced diagnoses, and turns."""
+    """Compute the means over episodes, by name: accuracy, issued examinations (``aen``), US dollars (``aec``),
+    infeasible requests (``n_na``), items of the physical examination, utility, forced diagnoses, and turns."""
     efforts = [t.effort() for t in trajectories]
     return {
         "accuracy": fmean(t.correct for t in trajectories),

@@ -22,8 +22,8 @@ examination. All unparsable replies are one action, and so are all diagnoses unl
 
 @dataclass
 class Node:
-    """A unique state of a group, with its ``visits`` (trajectory, decision) and the ``steps`` sampled there: first
-    those of the visits, in their order, then further samples."""
+    """A unique state of a group. ``visits`` lists where trajectories pass it, as (trajectory, decision). ``steps`` are
+    the steps sampled there: first those of the visits, in their order, then further samples."""
 
     state: State
     visits: list[tuple[int, int]] = field(default_factory=list)
@@ -31,10 +31,11 @@ class Node:
 
 
 def state_identity(state: State, merge: str, trajectory: int) -> tuple:
-    """The key of the node to which a state of trajectory number ``trajectory`` belongs.
+    """The key of the node to which a state belongs; states with the same key are one node. ``trajectory`` is the index
+    of the state's trajectory in its group.
 
-    ``merge`` is ``credit.merge``: states are one node if they have the same evidence in the same order (``ordered``) or
-    in any order (``set``); under ``none`` only states of one trajectory are.
+    ``merge`` is ``credit.merge``. States are one node if they have the same evidence in the same order (``ordered``),
+    or in any order (``set``). Under ``none`` states of different trajectories are always different nodes.
     """
     if merge == "ordered":
         return state.key
@@ -43,8 +44,8 @@ def state_identity(state: State, merge: str, trajectory: int) -> tuple:
 
 
 def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tuple, Node]:
-    """Build the state tree of a group: its nodes by :func:`state_identity`, in order of first visit. A forced decision
-    is no choice and gets no node."""
+    """Build the state tree of a group: its nodes by their key (:func:`state_identity`), in order of first visit.
+    ``merge`` is ``credit.merge``. A forced diagnosis is no choice, so its state gets no node by it."""
     nodes: dict[tuple, Node] = {}
     for i, trajectory in enumerate(group):
         for t, state in enumerate(trajectory.states):
@@ -57,7 +58,8 @@ def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tupl
 
 
 def list_paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
-    """List for each of the ``size`` trajectories of a group the keys of its nodes, in the order of its visits."""
+    """List for each of the ``size`` trajectories of a group the keys of the nodes that it visits, in the order of the
+    tree."""
     node_paths: list[list[tuple]] = [[] for _ in range(size)]
     for key, node in nodes.items():
         for i, _ in node.visits:
@@ -77,12 +79,14 @@ def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
 
 
 def display_key(step: Step) -> ActionKey:
-    """The action of a step for display: as of :func:`action_of`, but a diagnosis in its own words."""
+    """The action of a step for display: ``("end", DIAGNOSIS)`` with the words of a diagnosis, else the kind of the
+    observation and the examination, such as ``("result", "Lactate")``."""
     return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
 
 
 def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
-    """Estimate p_hat(a | s): the share of each action among the sampled ``actions``, in order of first appearance."""
+    """Estimate p_hat(a | s): the share of each action among the sampled ``actions``, by action, in order of first
+    appearance."""
     counts = Counter(actions)
     total = counts.total()
     return {action: count / total for action, count in counts.items()}
@@ -94,8 +98,8 @@ def entropy(p_hat: Mapping[ActionKey, float]) -> float:
 
 
 def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
-    """Select the ``m`` most frequent actions, most frequent first: A_c(s) = Top-M(p_hat), equation "candidate set".
-    Equally frequent ones keep the order of first appearance."""
+    """Select the ``m`` most probable actions, most probable first: A_c(s) = Top-M(p_hat), equation "candidate set".
+    Equally probable ones keep their order in ``p_hat``."""
     return sorted(p_hat, key=lambda action: -p_hat[action])[:m]
 
 
@@ -104,8 +108,8 @@ def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """The smallest differences of two suffixes that count as disagreement, in examinations, US dollars and infeasible
-    requests. The paper gives no numbers (docs/deviations.md, D9)."""
+    """The smallest differences of two suffixes of episodes that count as disagreement: in issued examinations, in US
+    dollars, and in infeasible requests. The paper gives no numbers (docs/deviations.md, D9)."""
 
     tests: float = 1
     cost_usd: float = 10.0
@@ -113,26 +117,26 @@ class Disagreement:
 
 
 def materially_differ(
-    a: tuple[Trajectory, int], b: tuple[Trajectory, int], bounds: Disagreement = Disagreement()
+    suffix: tuple[Trajectory, int], other: tuple[Trajectory, int], bounds: Disagreement = Disagreement()
 ) -> bool:
     """Whether two suffixes of episodes differ in their outcome, or by at least ``bounds`` in their effort (section
-    "Rollout Cache"). Each is given as (trajectory, decision): the trajectory from this decision on."""
-    first, second = a[0].effort(a[1]), b[0].effort(b[1])
+    "Rollout Cache"). A suffix is given as (trajectory, decision): the trajectory from this decision on."""
+    effort, other_effort = (trajectory.effort(decision) for trajectory, decision in (suffix, other))
     return (
-        a[0].correct != b[0].correct
-        or abs(first.issued - second.issued) >= bounds.tests
-        or abs(first.cost_usd - second.cost_usd) >= bounds.cost_usd
-        or abs(first.infeasible - second.infeasible) >= bounds.unavailable
+        suffix[0].correct != other[0].correct
+        or abs(effort.issued - other_effort.issued) >= bounds.tests
+        or abs(effort.cost_usd - other_effort.cost_usd) >= bounds.cost_usd
+        or abs(effort.infeasible - other_effort.infeasible) >= bounds.unavailable
     )
 
 
 def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
     """Find the decisions (trajectory, decision) of a group at cache-disagreed states: trajectories take different
-    actions there, and the rest of their episodes differs materially (equation "cache set"). Empty without
-    ``credit.select_disagreed``.
+    actions there, and the rest of their episodes differs materially (equation "cache set"). Empty where
+    ``credit.select_disagreed`` is off.
 
-    States are merged by their evidence even where ``credit.merge`` is ``none``, so that merging does not change the
-    selection.
+    States with the same evidence are compared even where ``credit.merge`` is ``none``, so that this setting does not
+    change the selection.
     """
     disagreed: set[tuple[int, int]] = set()
     for node in build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values():
@@ -146,15 +150,18 @@ def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tupl
 
 
 def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:
-    """Select S_ent, the states with U(s) >= eta (equation "entropy set"); every state under ``credit.select_all``.
-    ``uncertainty`` is U(s) by key."""
+    """Select S_ent, the keys of the states with U(s) >= eta (equation "entropy set"). With ``credit.select_all`` these
+    are all keys of ``uncertainty``, which holds U(s) by key."""
     return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
 
 
 def states_to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
-    """Find the states whose uncertainty has to be measured; ``trajectories`` are the keys of each trajectory's states.
-    These are all states, but where cache-disagreed states alone fill the budget of a trajectory (``limit``), only
-    these."""
+    """Find the keys of the states whose uncertainty has to be measured. ``trajectories`` has for each trajectory the
+    keys of its states, ``limit`` is the most states that are selected of each (None: no limit).
+
+    Usually these are all states. Where the cache-disagreed states of a trajectory alone reach its limit, its other
+    states cannot be selected, and are not measured for it.
+    """
     keys_to_probe: set[tuple] = set()
     for keys in trajectories:
         is_full = limit is not None and sum(key in disagreed for key in keys) >= limit
@@ -165,9 +172,9 @@ def states_to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tupl
 def select_states(
     keys: Sequence[tuple], disagreed: set[tuple], uncertain: set[tuple], uncertainty: Mapping, limit: int | None
 ) -> list[tuple]:
-    """Select the states of one trajectory, whose states are ``keys``, for credit: S*(tau), the union of S_cache
-    (``disagreed``) and S_ent (``uncertain``). At most ``limit`` are selected, cache-disagreed ones first, then the most
-    uncertain (equation "unified selection")."""
+    """Select the states of one trajectory for credit: S*(tau), the union of S_cache (``disagreed``) and S_ent
+    (``uncertain``). ``keys`` are those of the trajectory's states. At most ``limit`` are selected, cache-disagreed ones
+    first, then the most uncertain (equation "unified selection"). ``uncertainty`` is U(s) by key."""
     selected = [key for key in keys if key in disagreed or key in uncertain]
     if limit is None:
         return selected
@@ -175,5 +182,6 @@ def select_states(
 
 
 def selection_reason(key: tuple, disagreed: set[tuple], credit: Credit) -> str:
-    """Why a selected state was selected: ``disagreed``, ``all`` or ``entropy``."""
+    """Say why a selected state was selected: ``disagreed`` (it is in S_cache), ``all`` (every state is selected) or
+    ``entropy`` (it is uncertain enough)."""
     return "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"

@@ -1,9 +1,9 @@
 """Reads whether a text affirms or denies the diagnosis that it names, and whether a request declines an examination.
 
-A text is cut into clauses, and each word of a clause has a class (``denial.yaml``): negation, doubt, medical word, ...
-A clause that denies without a subject of its own ("ruled out by CT", "not confirmed") denies the diagnosis before it.
-One with another subject ("without perforation", "sepsis excluded") is a detail. What the classes leave open is a doubt:
-then the tables of names do not find the diagnosis right.
+A text is cut into clauses. Each word of a clause belongs to a class of ``denial.yaml``: negation, doubt, medical word,
+... A clause that denies without a subject of its own ("ruled out by CT", "not confirmed") denies the diagnosis before
+it. A clause that denies another subject ("without perforation", "sepsis excluded") is a detail. Where the classes do
+not decide, the text is doubtful, and the judge by tables of names does not count its diagnosis as right.
 """
 
 import functools
@@ -28,13 +28,14 @@ _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "d
 
 @functools.cache
 def _word_classes() -> dict[str, list[str]]:
-    """Read the classes of words in ``denial.yaml``: lists of regular expressions by the name of the class."""
+    """Read the classes of words in ``denial.yaml``: returns a list of regular expressions for each name of a class,
+    such as ``negators``."""
     return parse_yaml(shipped_text(__package__, "denial.yaml"))
 
 
 def _class_regex(name: str) -> str:
-    """Write a regular expression that matches any word of the class ``name``. Words in Latin letters match as whole
-    words only."""
+    """Write a regular expression that matches any word of the class ``name`` of ``denial.yaml``. Words in Latin letters
+    match as whole words only, Chinese words anywhere."""
     words = _word_classes()[name]
     latin = [text for text in words if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
     others = [text for text in words if text not in latin]
@@ -43,14 +44,15 @@ def _class_regex(name: str) -> str:
 
 @functools.cache
 def _pattern(*classes: str) -> re.Pattern[str]:
-    """Compile a pattern that matches any word of these classes."""
+    """Compile a pattern that matches any word of the given ``classes`` of ``denial.yaml``, in capital or small
+    letters."""
     return re.compile("|".join(map(_class_regex, classes)), re.IGNORECASE)
 
 
 @functools.cache
 def _word_pattern() -> re.Pattern[str]:
-    """Compile a pattern that matches any word. The name of the matched group is the class of the word, ``other`` for a
-    word without a class."""
+    """Compile a pattern that matches any single word. The name of the group that matches is the class of the word
+    (:data:`_LETTER`), or ``other`` for a word without a class. Without a class each Chinese character is a word."""
     classes = "|".join(f"(?P<{name}>{_class_regex(name)})" for name in _LETTER)
     return re.compile(classes + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE)
 
@@ -77,19 +79,20 @@ _PREPOSITION_BY = re.compile(r"\b(?:by|on|given|via|durch|par|por)\b|被", re.IG
 
 
 def normalise_punctuation(text: str) -> str:
-    """Write full-width punctuation in ASCII, spaces as single ones, and "not only a but b" as "a, b"."""
-    text = " ".join(text.translate(_FULL_WIDTH).split())
-    both = _NOT_ONLY.match(text)
-    return ", ".join(filter(None, both.groups())) if both else text
+    """Return a text with full-width punctuation in ASCII and single spaces. A text of the form "not only a but b"
+    becomes "a, b"."""
+    plain = " ".join(text.translate(_FULL_WIDTH).split())
+    both = _NOT_ONLY.match(plain)
+    return ", ".join(filter(None, both.groups())) if both else plain
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def read_stance(text: str) -> tuple[Stance, str]:
-    """Read whether a text affirms a diagnosis, denies it or leaves it open; returns this stance and the affirmed name,
-    the first that the text does not deny. "Pneumonia, not pulmonary embolism" gives ``("affirmed", "Pneumonia")``.
+    """Read whether a text affirms a diagnosis, denies it or leaves it open. Returns this stance and the first diagnosis
+    that the text names and does not deny: "Pneumonia, not pulmonary embolism" gives ``("affirmed", "Pneumonia")``.
 
-    The name is empty where the text denies every diagnosis. It is also empty for a text without any word of denial or
-    doubt, which is affirmed as a whole.
+    The name is empty where the text denies every diagnosis: "pneumonia, ruled out" gives ``("denied", "")``. It is also
+    empty for a text without any word of denial or doubt: that is affirmed as a whole, and gives ``("affirmed", "")``.
     """
     plain = _CROSSED_OUT.sub(" ", text)
     plain = _pattern("neutral").sub(" ", plain)
@@ -98,14 +101,15 @@ def read_stance(text: str) -> tuple[Stance, str]:
         return "denied", ""
     if plain == text and not _pattern(*_DENYING).search(plain):
         return "affirmed", ""
-    name = revoked = ""  # the affirmed diagnosis so far; one that a later clause denied ("pneumonia, ruled out")
-    denied = doubtful = False  # whether a diagnosis was denied, or left open
+    # ``name`` is the diagnosis affirmed so far, ``revoked`` one that a later clause denied ("pneumonia, ruled out").
+    name = revoked = ""
+    denied = doubtful = False  # whether a diagnosis was denied; whether one was left open
     denies_next = False  # whether the next name is denied ("excluded: pneumonia")
     for clause in filter(None, map(str.strip, _CLAUSE.split(plain))):
         if denied and not name:
             clause = _REPLACEMENT.sub("", clause)
         kind = _classify_clause(clause, name)
-        # A name behind a revoked diagnosis may be the true diagnosis, or the reason of the denial.
+        # A name after a revoked diagnosis may be the true diagnosis, or the reason of the denial.
         doubtful |= kind == "doubt" or (kind == "plain" and revoked != "")
         denied |= kind in ("denial", "other") and not name
         if kind == "plain" and denies_next:
@@ -121,9 +125,10 @@ def read_stance(text: str) -> tuple[Stance, str]:
     return ("affirmed" if name else "denied"), name
 
 
-def _classify_clause(clause: str, head: str) -> Clause:
-    """Classify a clause (see :data:`Clause`) by the classes of its words; ``head`` is the diagnosis before it (empty:
-    there is none).
+def _classify_clause(clause: str, earlier: str) -> Clause:
+    """Classify a clause by the classes of its words: it is ``plain``, a ``denial``, about an ``other`` subject, a
+    ``doubt`` or ``empty`` (see :data:`Clause`). ``earlier`` is the diagnosis named before the clause, empty where there
+    is none.
 
     The local variable ``classes`` spells the clause with one letter per word: n negation, r ruling out, s setting
     aside, h past, d doubt, p support, c remark, g generic word, m medical word, x any other word. "No evidence of
@@ -135,22 +140,23 @@ def _classify_clause(clause: str, head: str) -> Clause:
         classes += letter
         if letter in "xm":
             subject.append(word[0])
-    named = bool(subject)
+    has_subject = bool(subject)
     if "d" in classes or re.search("n.*[rs]|[rs].*n", classes):  # a doubt, or a double negation
         return "doubt"
     if not re.search("[nrsh]", classes):  # nothing is denied
-        if head and "c" in classes:
+        if earlier and "c" in classes:
             return "doubt"
-        return "plain" if named else "empty"
-    if not named:
-        return "denial" if head or "p" not in classes else "empty"
-    if not head:
+        return "plain" if has_subject else "empty"
+    if not has_subject:
+        return "denial" if earlier or "p" not in classes else "empty"
+    if not earlier:  # "history of X" and "X set aside" may still be about the diagnosis
         return "doubt" if "h" in classes or re.search("s.*[xm]", classes) else "other"
-    # "Not supported by X" speaks of the diagnosis, "no evidence of X" of X.
+    # "Not supported by X" is about the earlier diagnosis, "no evidence of X" is about X.
     unsupported = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not _PREPOSITION_OF.search(clause)
+    # "Ruled out by X" denies the earlier diagnosis, and so does a clause that repeats its words.
     refuted_by = re.search("^g*[rs]g*[xm]", classes) and _PREPOSITION_BY.search(clause)
-    names_head = set(map(normalise, subject)) <= set(normalise(head).split())
-    if names_head or refuted_by:
+    repeats_earlier = set(map(normalise, subject)) <= set(normalise(earlier).split())
+    if repeats_earlier or refuted_by:
         return "denial"
     if unsupported:
         return "doubt"
@@ -160,7 +166,9 @@ def _classify_clause(clause: str, head: str) -> Clause:
 
 @functools.lru_cache(maxsize=1 << 14)
 def declines_examination(request: str) -> bool:
-    """Whether a request says that its examination shall not be done: "no CT needed", "CT is not indicated"."""
+    """Whether a request says that its examination shall not be done: true of "no CT needed" and "CT is not indicated",
+    false of "CT" and "CT to rule out embolism"."""
     plain = " ".join(request.translate(_FULL_WIDTH).split())
+    # Without its purpose ("to rule out embolism"), whose negations are not about the examination.
     order = " ".join(_pattern("purpose").sub(" ", plain).split()).strip(" ,;:.")
     return _pattern("refusing").match(order) is not None or _pattern("not_ordered").search(order) is not None

@@ -1,4 +1,4 @@
-"""The decision process: agents, the result and price of a request, the end of an episode.
+"""Agents, the environment that answers their replies, and the loop of an episode.
 
 Training, continuations and evaluation all run :func:`run_episode`.
 """
@@ -24,10 +24,11 @@ class Agent(Protocol):
     """Anything that can diagnose a case. An agent of your own needs only :meth:`act`, whose reply may depend on its
     arguments alone (examples/evaluate_my_agent.py).
 
-    ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
-    so it has one turn, and an episode costs what every examination of the record costs. ``one_decoding``: its replies
-    do not come from a language model, so it has one evaluation, called greedy. ``reads``: dotted keys of the settings
-    that decide its replies, beside those that all agents read; it can read no others.
+    ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: the agent sees all results at
+    once, so it has one turn, and an episode costs what all examinations of the record cost together. ``one_decoding``:
+    its replies do not come from a language model, so it is evaluated once, as greedy decoding, and not with sampling.
+    ``reads``: dotted keys of the settings that decide its replies, beside those that all agents read. The agent cannot
+    read other settings.
     """
 
     unlimited_turns: ClassVar[bool] = False
@@ -37,22 +38,24 @@ class Agent(Protocol):
 
     @classmethod
     def build(cls, settings: Settings, spec: Any, temperature: float, dataset: str) -> Self:
-        """Build the agent for an evaluation of the data set ``dataset`` at this ``temperature``. ``spec`` is the
-        :class:`~cdpr.llm.ModelSpec` of its model, None for an agent without one. By default the class is called without
-        arguments."""
+        """Build the agent for an evaluation on the data set ``dataset``, with this sampling ``temperature``. ``spec``
+        is the :class:`~cdpr.llm.ModelSpec` of the agent's model, None for an agent without one. This default calls the
+        class without arguments."""
         return cls()
 
     def must_diagnose(self, state: State) -> bool:
-        """Whether the agent has room for one more reply only, which therefore has to be a diagnosis."""
+        """Whether the agent can give only one more reply, for example because its context is nearly full. That reply
+        then has to be a diagnosis."""
         return False
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Give the next reply at a state, in the grammar of :func:`~.state.render_action`. With ``forced`` the reply
-        has to be a diagnosis. Equal seeds give equal replies."""
+        """Give the next reply at a state: a request or a diagnosis, as :func:`~.state.render_action` writes it. With
+        ``forced`` it has to be a diagnosis. Equal seeds give equal replies."""
         ...
 
     def refresh(self) -> None:
-        """Clear caches, so that later replies do not depend on earlier ones even in the last bit."""
+        """Clear the agent's caches, so that later replies do not depend on earlier ones, not even by a rounding error.
+        An agent without caches does nothing."""
         return None
 
 
@@ -60,35 +63,40 @@ class Policy(Agent, Protocol):
     """An agent that can give several replies at a state."""
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Sample independent replies at a state, one for each of ``numbers``, in their order. Reply k of a seed is
-        always the same, whichever other replies are sampled. ``forced`` as in :meth:`act`."""
+        """Sample independent replies at a state. ``numbers`` are the indices of the replies; returns one reply per
+        index, in their order. The reply with index k is the same for equal seeds, whichever other indices are
+        requested. With ``forced`` each reply has to be a diagnosis."""
         ...
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """Score given diagnoses at a state: returns one reply for each of ``names`` that gives this diagnosis, with the
-        log-probabilities of its tokens under the policy at temperature 1. Nothing is sampled."""
+        """Compute how probable given diagnoses are at a state; nothing is sampled. Returns for each of ``names`` the
+        reply that diagnoses it, with the log-probabilities of the reply's tokens under the policy at temperature 1.
+        With ``forced`` the prompt demands a diagnosis."""
         ...
 
     def name_start(self, turn: Turn) -> int:
-        """Find the index in ``turn.token_ids`` at which the name of the disease begins; 0 where the prompt already
-        holds the words before the name."""
+        """Find the index in ``turn.token_ids`` of the first token of the disease's name. It is 0 where the prompt
+        already holds the words before the name."""
         ...
 
 
 class DiagnosticEnvironment:
     """The transition T(s, a) of the decision process (paper, section "Problem Formulation"). It matches a requested
-    examination with the record of the case, charges it in US dollars, and ends the episode at a diagnosis, at the turn
-    cap or when the budget is used up.
+    examination with the record of the case, and charges it in US dollars. It ends the episode at a diagnosis, at the
+    turn cap, or after a request beyond the budget.
 
-    ``settings`` is the section ``environment``; ``judge`` and ``matcher`` use tables of names by default. Where
-    language models judge or match, :meth:`respond` waits for them; all other methods return at once. ``calls`` counts
-    the calls of ``matcher`` and ``judge``, and by source (``matcher_model``, ``judge_invalid``, ...) those that a model
-    answered.
+    ``settings`` is the section ``environment``. ``judge`` decides whether a diagnosis is right, ``matcher`` which
+    examination a request names; both use tables of names by default. Where language models judge or match,
+    :meth:`respond` waits for them; all other methods return at once. ``calls`` counts the calls of ``matcher`` and
+    ``judge``, and under keys such as ``matcher_model`` and ``judge_invalid`` those that a model answered, and those
+    that it answered unreadably.
     """
 
     def __init__(
         self, settings: EnvironmentSettings, judge: TableJudge | None = None, matcher: TableMatcher | None = None
     ) -> None:
+        """Start with all counts of ``calls`` at 0. Judge and matcher say by ``counters`` which kinds of their answers
+        are counted."""
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
@@ -101,20 +109,22 @@ class DiagnosticEnvironment:
         return State(case)
 
     def must_diagnose(self, state: State, agent: Agent | None = None) -> bool:
-        """Whether the next reply at a state has to be a diagnosis: because the turn cap is reached, the last request
-        exceeded the budget, or ``agent`` has room for one reply only. False for an agent with unlimited turns."""
+        """Whether the next reply at a state has to be a diagnosis: because the turn cap is reached, because the last
+        request exceeded the budget, or because ``agent`` has room for one reply only. Always False for an agent with
+        unlimited turns."""
         if agent is not None and agent.unlimited_turns:
             return False
         if agent is not None and agent.must_diagnose(state):
             return True
         if state.history and state.history[-1].observation.kind == "over_budget":
             return True
+        # The forced turn is one of max_turns (``within``) or follows them.
         free_turns = self.settings.max_turns - (self.settings.forced_turn == "within")
         return len(state.history) >= free_turns
 
     async def respond(self, state: State, turn: Turn) -> Step:
-        """Answer a reply of an agent, as :meth:`step` does, after waiting for the models that judge or match. Raises
-        ModelFailure where such a model gives no answer."""
+        """Answer a reply of an agent: returns the step, with the action in the reply and the observation. First waits
+        for the models that judge or match, if there are any. Raises ModelFailure where such a model gives no answer."""
         match parse_action(turn.text):
             case RequestTest(name):
                 await self.matcher.prepare(name, state.case.key_pertinent_results_dict)
@@ -123,9 +133,9 @@ class DiagnosticEnvironment:
         return self.step(state, turn)
 
     def step(self, state: State, turn: Turn) -> Step:
-        """Parse the reply ``turn`` at a state and answer it: returns the step with its action and the observation. The
-        observation of a diagnosis is empty, of kind ``end``. Raises LookupError where a model has to judge or match and
-        :meth:`respond` has not asked it."""
+        """Parse the reply ``turn`` at a state and answer it: returns the step with its action and the observation. A
+        diagnosis gets an empty observation of kind ``end``, an unreadable reply one of kind ``invalid``. Raises
+        LookupError where the answer of a model is needed that :meth:`respond` has not requested."""
         match action := parse_action(turn.text):
             case RequestTest(name):
                 return Step(turn, action, self._answer(state, name))
@@ -134,8 +144,10 @@ class DiagnosticEnvironment:
         return Step(turn, action, Observation("invalid"))
 
     def _answer(self, state: State, name: str) -> Observation:
-        """Answer the request of the examination ``name``: returns the observation with its result and the US dollars
-        charged. A billing group is charged once per case."""
+        """Answer the request of the examination ``name``. Returns the observation: ``unavailable`` where the record has
+        no such examination, ``repeat`` with the old result where it was obtained before, ``over_budget`` where its
+        price exceeds the rest of the budget, else ``result`` with the text and the US dollars charged. Examinations
+        that are billed together are charged once per case."""
         keys, source = self.matcher.match(name, state.case.key_pertinent_results_dict)
         self._count("matcher", self.matcher, source)
         if not keys:
@@ -146,12 +158,13 @@ class DiagnosticEnvironment:
         price = charge(state.case, state.obtained, new_keys[0])
         budget = self.settings.budget_usd
         if budget is not None and state.spent_usd + price > budget + 1e-9:
-            return Observation("over_budget", exam_key=None)
+            return Observation("over_budget")
         return Observation("result", self._result(state, new_keys[0]), new_keys[0], price)
 
     def finish(self, state: State, step: Step, forced: bool) -> Trajectory:
         """End the episode with ``step``, taken at ``state``; returns its trajectory. A last step without a diagnosis
-        counts as an invalid reply, and the trajectory as wrong. ``forced``: the reply had to be a diagnosis."""
+        counts as an invalid reply, and the trajectory as wrong. ``forced`` says that the reply had to be a
+        diagnosis."""
         step, correct = self.conclude(state, step)
         diagnosis = step.action.text if isinstance(step.action, FinalDiagnosis) else None
         return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
@@ -164,18 +177,20 @@ class DiagnosticEnvironment:
         return step, self.is_correct(step.action.text, state.case.diagnosis_results)
 
     def is_correct(self, diagnosis: str, truth: str) -> bool:
-        """Whether the judge finds that ``diagnosis`` names the true disease ``truth``: 1(d_hat = d*)."""
+        """Whether the judge finds that ``diagnosis`` names the true disease ``truth``: 1(d_hat = d*). The call is
+        counted in ``calls``."""
         verdict = self.judge.verdict(diagnosis, truth)
         self._count("judge", self.judge, verdict.by, "several" if verdict.several else "")
         return verdict.correct
 
     def _count(self, name: str, judging: TableJudge | TableMatcher, *sources: str) -> None:
-        """Count a call of the judge or matcher (``name``) in :attr:`calls`, and those of the ``sources`` of its answer
-        that are among its ``counters``."""
+        """Count one call of the judge or matcher in ``calls``, under its ``name`` (``judge`` or ``matcher``).
+        ``sources`` say how it was answered, such as ``model``. Each that ``judging.counters`` lists is counted too, for
+        example as ``judge_model``."""
         self.calls.update([name, *(f"{name}_{source}" for source in sources if source in judging.counters)])
 
     def _result(self, state: State, key: str) -> str:
-        """The text of the result ``key`` as agents see it: one that is longer than
+        """The text of the result ``key`` as agents see it. A text that is longer than
         ``environment.prompt.max_observation_chars`` loses its middle."""
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars
         if len(text) <= limit:
@@ -185,7 +200,8 @@ class DiagnosticEnvironment:
 
 
 def is_cut_result(case: CaseRecord, step: Step) -> bool:
-    """Whether the observation of a step lacks a part of the result on record, which was too long."""
+    """Whether the agent saw only a part of the result that the step obtained, because the text on record was too long.
+    False for a step without a result."""
     key = step.observation.exam_key
     return key is not None and step.observation.text != case.key_pertinent_results_dict[key]
 
@@ -193,12 +209,13 @@ def is_cut_result(case: CaseRecord, step: Step) -> bool:
 async def run_episode(
     environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int, start: State | None = None
 ) -> Trajectory:
-    """Run one episode of a case, from its presentation or from the state ``start``, until the diagnosis.
+    """Run one episode of a case until the diagnosis; returns its trajectory. It begins at the presentation of the case,
+    or at the state ``start``.
 
     ``seed`` fixes all draws of models that take seeds. Raises ModelFailure where a model gives no answer, and what the
     agent raises. Source: paper, section "Problem Formulation".
     """
-    CASE.set(case.note_id)
+    CASE.set(case.note_id)  # errors and recordings of model calls name case and data set
     DATASET.set(case.dataset)
     state = start or environment.initial(case)
     while True:
@@ -211,7 +228,8 @@ async def run_episode(
 
 
 def case_seed(seed: int, case: CaseRecord) -> int:
-    """The seed of the episode of ``case`` in an evaluation with this ``seed``. It does not depend on other cases."""
+    """The seed of the episode of ``case`` in an evaluation with this ``seed``. It does not depend on the other
+    cases."""
     return derive_seed(seed, "case", case.note_id)
 
 

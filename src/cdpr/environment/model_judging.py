@@ -1,5 +1,5 @@
 """Language models as judge of diagnoses and as matcher of requests (paper, appendix, "Diagnosis Evaluation" and "Exam
-Key Matching"), by the paper's rules in words of ours."""
+Key Matching"). Their prompts state the paper's rules in our own words."""
 
 import json
 import re
@@ -45,11 +45,11 @@ _DECORATION = " \t\r\n`*\"'"
 
 
 class Questions:
-    """Sends questions to ``model``, each once, with ``rules`` as system message and greedy decoding, and keeps the
-    answers, of at most ``max_tokens`` tokens.
+    """Sends questions to ``model`` and keeps the answers, so that each question is sent once. ``rules`` is the system
+    message; decoding is greedy; an answer has at most ``max_tokens`` tokens.
 
-    ``asker`` (``judge``, ``matcher``) is the calling system in recordings and bills, so that the evaluated agent is not
-    charged.
+    ``asker`` (``judge``, ``matcher``) names the calling system in recordings and bills, so that these calls are not
+    charged to the evaluated agent.
     """
 
     def __init__(self, model: Model, rules: str, asker: str, max_tokens: int) -> None:
@@ -58,18 +58,18 @@ class Questions:
         self._answers: Once[str] = Once()
 
     async def ask(self, question: str) -> None:
-        """Get the answer to a question and keep it for :meth:`answer`. Raises ModelFailure where the model gives none;
-        the next call asks again."""
+        """Get the model's answer to a question and keep it for :meth:`answer`. Raises ModelFailure where the model
+        gives none; the next call then sends the question again."""
         await self._answers.get(question, lambda: self._send(question))
 
     def answer(self, question: str) -> str:
-        """The answer that :meth:`ask` has kept for a question. Raises LookupError where it was not asked."""
+        """The answer that :meth:`ask` has kept for a question. Raises LookupError where the question was not asked."""
         if question not in self._answers.results:
             raise LookupError(f"the {self.asker} has no answer to this question: call `prepare` before")
         return self._answers.results[question]
 
     async def _send(self, question: str) -> str:
-        """Send the question to the model; returns its answer."""
+        """Send the question to the model, as the system ``asker``; returns the text of the answer."""
         SYSTEM.set(self.asker)  # a task has a context of its own, so the caller keeps its SYSTEM
         messages = [{"role": "system", "content": self.rules}, {"role": "user", "content": question}]
         with metering():
@@ -78,11 +78,12 @@ class Questions:
 
 
 class ModelJudge(TableJudge):
-    """A judge that asks ``model`` wherever the tables of names do not settle the verdict: they settle it where they
-    find the diagnosis right, and where its own text denies it. Without ``tables_first`` the model is always asked.
+    """A judge that asks ``model`` where tables of names do not settle the verdict. The tables settle it where they find
+    the diagnosis right, and where its text denies it ("not pneumonia"). Without ``tables_first`` the model is always
+    asked.
 
-    An answer without a verdict is counted as ``invalid``, and the verdict of the tables counts instead. Of several
-    diagnoses the first is judged, as by the tables.
+    Where the model's answer has no verdict, that of the tables counts, and is marked ``invalid``. Of several listed
+    diagnoses the first is judged.
     """
 
     counters = ("model", "invalid", "several")
@@ -92,13 +93,15 @@ class ModelJudge(TableJudge):
         self.questions = Questions(model, text_file("judge.txt").strip(), asker, _VERDICT_TOKENS)
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Get the model's answer, if the verdict needs one. Raises ModelFailure where the model gives none."""
+        """Get the model's answer and keep it for :meth:`verdict`, if the verdict needs one. Raises ModelFailure where
+        the model gives none."""
         if not self._tables_decide(predicted, truth):
             await self.questions.ask(_judge_question(predicted, truth))
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """The verdict whether both texts name the same disease. Raises LookupError where it needs an answer that
-        :meth:`prepare` has not got."""
+        """Judge whether ``predicted`` names the disease ``truth``: returns the verdict of the tables where they settle
+        it, else the model's. An unreadable answer of the model gives the verdict of the tables, marked ``invalid``.
+        Raises LookupError where :meth:`prepare` was not awaited before."""
         by_table = table_verdict(predicted, truth)
         if self._tables_decide(predicted, truth):
             return by_table
@@ -108,16 +111,16 @@ class ModelJudge(TableJudge):
         return Verdict(correct, "model", by_table.several)
 
     def _tables_decide(self, predicted: str, truth: str) -> bool:
-        """Whether the tables settle the verdict, so that no model is asked: they find the same disease in both texts,
-        or the text denies its diagnosis."""
+        """Whether the tables of names settle the verdict, so that no model is asked: they find the same disease in both
+        texts, or the predicted text denies its diagnosis. Always False without ``tables_first``."""
         denied = read_diagnosis(predicted).stance == "denied"
         return self.tables_first and (denied or table_verdict(predicted, truth).correct)
 
 
 class ModelMatcher(TableMatcher):
-    """A matcher that asks ``model`` where the tables of names find no match. The model gets the names of the
-    examinations on record, never a result. An answer that is neither such a name nor ``NO_MATCH`` is counted as
-    ``invalid`` and matches nothing."""
+    """A matcher that asks ``model`` where tables of names find no match. The model gets the names of the examinations
+    on record, never a result. An answer that is neither such a name nor ``NO_MATCH`` counts as ``invalid`` and matches
+    nothing."""
 
     counters = ("model", "invalid")
 
@@ -126,14 +129,17 @@ class ModelMatcher(TableMatcher):
         self.questions = Questions(model, text_file("matcher.txt").strip(), "matcher", _NAME_TOKENS)
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Get the model's answer, if the match needs one. Raises ModelFailure where the model gives none."""
+        """Get the model's answer and keep it for :meth:`match`, if the match needs one: the tables find none of the
+        ``keys`` on record, and the request does not decline the examination. Raises ModelFailure where the model gives
+        none."""
         names = tuple(keys)
         if names and not super().match(requested, names)[0] and not declines_examination(requested):
             await self.questions.ask(_matcher_question(requested, names))
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
-        """The keys that a request names, as :meth:`TableMatcher.match` returns them. Raises LookupError where the match
-        needs an answer that :meth:`prepare` has not got."""
+        """Match a request with the ``keys`` of a record: returns the keys that it names (empty: none), and the source
+        of the match. The source is ``table``; ``model`` where the model answered; ``invalid`` where its answer was
+        unreadable. Raises LookupError where :meth:`prepare` was not awaited before."""
         names = tuple(keys)
         by_table = super().match(requested, names)
         if by_table[0] or not names or declines_examination(requested):
@@ -146,8 +152,8 @@ class ModelMatcher(TableMatcher):
 
 
 def read_verdict(answer: str) -> bool | None:
-    """Read a judge's answer: returns whether it calls the diagnosis right, None where it has no verdict, two different
-    ones, or only unfinished thoughts.
+    """Read the verdict in a judge's answer: True where it calls the diagnosis right, False where it calls it wrong.
+    None where it has no verdict, two different ones, or only unfinished thoughts.
 
     A verdict is at the beginning of the answer, alone on a line, or at the end of a line ("the answer is: correct").
     """
@@ -167,8 +173,9 @@ def read_verdict(answer: str) -> bool | None:
 
 
 def _match_verdict(line: str, is_first: bool) -> re.Match[str] | None:
-    """Match the verdict in a line of an answer (:data:`_VERDICT`): at its beginning, in later lines only if nothing
-    follows it, or at its end. Returns None where there is none."""
+    """Match the verdict in one line of an answer (:data:`_VERDICT`), at the beginning or at the end of the line. At the
+    beginning of a line that ``is_first`` of the answer, a reason may follow it; in later lines nothing may. Returns
+    None where there is none."""
     verdict = _VERDICT.match(line)
     if verdict is not None and (is_first or not verdict["reason"].strip(" .!,;:")):
         return verdict
@@ -177,17 +184,17 @@ def _match_verdict(line: str, is_first: bool) -> re.Match[str] | None:
 
 
 def _judge_question(predicted: str, truth: str) -> str:
-    """Write the user message to a judge about a predicted and a true diagnosis. Each is on one line, so that no
-    diagnosis can add lines to the message."""
+    """Write the user message that asks a judge about a predicted and a true diagnosis. Each is written on one line, so
+    that a diagnosis cannot add lines to the message."""
     proposed = _one_line(read_diagnosis(predicted).question)
     return f"Proposed diagnosis: {proposed}\nTrue diagnosis: {_one_line(truth)}\nAnswer:"
 
 
 def _matcher_question(requested: str, keys: tuple[str, ...]) -> str:
-    """Write the user message to a matcher: the examinations on record, and the request."""
+    """Write the user message that asks a matcher which of the examinations on record, ``keys``, a request names."""
     return f"On record: {json.dumps(keys, ensure_ascii=False)}\nAsked for: {_one_line(requested)}\nAnswer:"
 
 
 def _one_line(text: str) -> str:
-    """The text on one line, with single spaces."""
+    """Return the text on one line, with single spaces."""
     return " ".join(text.split())

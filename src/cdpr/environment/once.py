@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from ordinary code and return its result; works also where an event loop runs already, as in a
-    notebook."""
+    """Run a coroutine from code that is not ``async`` and return its result. In a notebook, where an event loop runs
+    already, it runs in a thread of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -20,8 +20,8 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def gather_all(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Run calls at the same time and return their results in order. As :func:`asyncio.gather`, but the first error is
-    raised only after all calls have ended: their requests to a model are paid for and have to be recorded."""
+    """Run calls at the same time and return their results in order. It is like :func:`asyncio.gather`, but raises the
+    first error only after all calls have ended: their requests to a model are paid for and have to be recorded."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -30,15 +30,16 @@ async def gather_all(calls: Iterable[Awaitable[T]]) -> list[T]:
 
 
 class Once(Generic[T]):
-    """A cache of results by key. Each is computed once, even if several coroutines ask at the same time; after an error
-    the next call computes again."""
+    """A cache of results by key. Each result is computed once, even if several coroutines request it at the same time.
+    After an error the next call computes it again."""
 
     def __init__(self) -> None:
         self.results: dict[str, T] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def get(self, key: str, compute: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of ``key``; the first call computes it by ``compute()``. Raises what ``compute`` raises."""
+        """Return the result of ``key``. The first call computes it by ``compute()``; others wait for that. Raises what
+        ``compute`` raises."""
         if key not in self.results:
             if key not in self._tasks:
                 self._tasks[key] = asyncio.create_task(self._compute(key, compute))
@@ -46,7 +47,8 @@ class Once(Generic[T]):
         return self.results[key]
 
     async def _compute(self, key: str, compute: Callable[[], Awaitable[T]]) -> None:
-        """Compute the result of a key and store it in :attr:`results`; ends the task of the key."""
+        """Compute the result of a key and store it in :attr:`results`. At the end, also after an error, the key's task
+        is removed, so that a later call can compute again."""
         try:
             self.results[key] = await compute()
         finally:

@@ -1,4 +1,4 @@
-"""Opens the environment of the settings, with its judges and its matcher.
+"""Opens the environment with the judge and the matcher that the settings name.
 
 The module of judges that ask a model is imported by name, so that a job that judges by tables does not depend on it.
 """
@@ -20,10 +20,10 @@ _JUDGING = "cdpr.environment.model_judging"
 
 
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
-    """Open the environment with the judge and the matcher of the settings. ``credentialed``: the cases are under a data
-    use agreement, so their diagnoses and requests go to another machine only under ``governance.remote_agreement``.
-    Raises SettingsError for a model that cannot be opened and GovernanceError for one that the agreement forbids, both
-    before any request."""
+    """Open the environment with the judge and the matcher that the settings name; both use tables of names where they
+    name no model. ``credentialed`` says that the cases are under a data use agreement: their diagnoses and requests
+    then go to another machine only under ``governance.remote_agreement``. Raises SettingsError for a model that cannot
+    be opened and GovernanceError for one that the agreement forbids, both before any request."""
     judge, matcher, fuzzy_cutoff = None, None, settings.environment.fuzzy_cutoff
     if spec := _judge_spec(settings, "judge.model", credentialed):
         judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
@@ -33,8 +33,9 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
 
 
 def open_second_judge(settings: Settings, *, credentialed: bool) -> TableJudge | None:
-    """Open the second judge (``judge.second``); None where the settings name none. A model judges without the tables of
-    names, so that their errors show too. Raises as :func:`open_environment`."""
+    """Open the second judge, which the setting ``judge.second`` names: ``tables`` or a language model; None where it
+    names none. A model then judges without the tables of names, so that errors of the tables show in the comparison.
+    Raises as :func:`open_environment`."""
     if settings.judge.second == TABLES:
         return TableJudge()
     spec = _judge_spec(settings, "judge.second", credentialed)
@@ -46,16 +47,17 @@ def open_second_judge(settings: Settings, *, credentialed: bool) -> TableJudge |
 def check_judges(
     settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
 ) -> "list[Disclosure]":
-    """Check the models that the settings ``which`` name (``judge.model``, ...) before any work; returns the disclosures
-    of those on other machines, to which text of credentialed cases will go. ``dataset`` is named in errors. Raises as
-    :meth:`ModelSpec.check`."""
+    """Check before any work that the judging and matching models can be used. ``which`` are the settings that name
+    them, by default ``judge.model`` and ``matcher.model``. Returns one :class:`Disclosure` for each model on another
+    machine to which text of credentialed cases will go. Errors name ``dataset``. Raises SettingsError for a model that
+    cannot be opened, and GovernanceError where no agreement allows the disclosure."""
     specs = [_judge_spec(settings, key, credentialed) for key in which]
     return list(filter(None, (spec.check(dataset) for spec in specs if spec)))
 
 
 def _judge_spec(settings: Settings, key: str, credentialed: bool) -> ModelSpec | None:
-    """Make the specification of the model that the setting ``key`` names; None where it names none. Raises
-    SettingsError for a model that costs money and is not enabled."""
+    """Make the specification of the model that the setting ``key`` (such as ``judge.model``) names; None where it names
+    none. Raises SettingsError for a model that costs money and is not enabled."""
     entry = judging_models(settings).get(key)
     if entry is None:
         return None

@@ -1,4 +1,5 @@
-"""The prompt of a state: the paper's, or the same grammar in few tokens for the tiny model (style ``compact``)."""
+"""The prompt of a state: that of the paper, or the same grammar in few tokens for the tiny model (style
+``compact``)."""
 
 import functools
 from bisect import bisect_right
@@ -21,7 +22,8 @@ _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "un
 
 
 def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str:
-    """Write the first user message: the presentation of a case and, with ``whole``, every result on record."""
+    """Write the first user message of an episode: the presentation of the case and, with ``whole``, every result on
+    record. The compact style shortens both and joins them by " | "."""
     results = case.key_pertinent_results_dict.items() if whole else ()
     if settings.style == "compact":
         parts = [compact_presentation(case.case_summary)]
@@ -36,7 +38,7 @@ def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str
 
 def opening_messages(settings: Prompt, text: str) -> Conversation:
     """Make the messages before the first reply: a system message with the agent prompt of the paper (appendix, "Prompt
-    Templates"), which the compact style lacks, and a user message with ``text``."""
+    Templates"), and a user message with ``text``. The compact style has no system message."""
     if settings.style == "compact":
         return [{"role": "user", "content": text}]
     common = text_file("common_diagnoses.txt") if settings.common_diagnoses else ""
@@ -45,8 +47,9 @@ def opening_messages(settings: Prompt, text: str) -> Conversation:
 
 
 def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
-    """Write the user message after a step: the observation in words, such as "Result of CBC: WBC high". With
-    ``forced`` it adds that a diagnosis must follow; the compact style never does."""
+    """Write the user message after a step: its observation in words, such as "Result of CBC: WBC high". With ``forced``
+    it also says that a diagnosis must follow. The compact style writes only the shortened result, or the kind of an
+    observation without one, such as "over budget"."""
     answer, name = step.observation, getattr(step.action, "name", "")
     if settings.style == "compact":
         return compact_result(answer.text) if answer.kind in ("result", "repeat") else answer.kind.replace("_", " ")
@@ -63,7 +66,8 @@ def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
 
 @functools.lru_cache(maxsize=1 << 12)
 def compact_presentation(summary: str) -> str:
-    """Shorten a case summary: its sections without headings, joined by " | "; empty sections are left out."""
+    """Shorten a case summary to the contents of its sections, without headings, joined by " | ". Sections that say
+    nothing ("None", "Unremarkable") are left out."""
     parts = []
     for line in summary.splitlines():
         _, separator, content = line.partition(": ")
@@ -75,9 +79,9 @@ def compact_presentation(summary: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def compact_result(text: str) -> str:
-    """Shorten a laboratory result to the analytes out of range, with their level and grade
-    (:attr:`~cdpr.cases.Analyte.grade`): "WBC high 1, Sodium low". Returns "normal" where there are none. A report in
-    words is returned unchanged."""
+    """Shorten a laboratory result to its notable analytes: "WBC high 1, Sodium low". An analyte out of its reference
+    range has its level, and its grade (:attr:`~cdpr.cases.Analyte.grade`) unless that is 0; one without a known range
+    has its value. Returns "normal" where none is notable. A report in words is returned unchanged."""
     analytes = parse_analytes(text)
     if not analytes:
         return text
@@ -92,28 +96,31 @@ def compact_result(text: str) -> str:
 
 @functools.cache
 def text_file(name: str) -> str:
-    """Read a file in the folder ``prompts``, once per process."""
+    """Read the text file ``name`` in this package's folder ``prompts``, once per process."""
     return shipped_text(__package__, "prompts", name)
 
 
 class PromptBuilder:
-    """Builds the prompt of a state: token ids by a ``tokenizer`` (:class:`cdpr.llm.tokenizer.ChatTokenizer`), or
+    """Builds the prompt of a state: token ids by a ``tokenizer`` (:class:`cdpr.llm.tokenizer.ChatTokenizer`), or chat
     messages for models without one.
 
-    Token prompts reuse the sampled tokens, so that nothing is tokenised twice. A prompt of tokens that forces a
-    diagnosis ends with the first words of one; messages ask for it in words. With ``whole`` a prompt shows all results
-    on record. The first prompt has at most ``max_prompt_tokens`` tokens.
+    Token prompts reuse the sampled tokens, so that nothing is tokenised twice. A token prompt that forces a diagnosis
+    ends with the first words of one; messages demand it in words. With ``whole`` a prompt shows all results on record.
+    The first prompt of an episode has at most ``max_prompt_tokens`` tokens.
     """
 
     def __init__(self, settings: Prompt, tokenizer: Any, max_prompt_tokens: int):
+        """Keep the encoded texts in caches, because the same texts come in every episode of a case and at every turn of
+        an episode."""
         self.settings, self.max_prompt_tokens, self.tokenizer = settings, max_prompt_tokens, tokenizer
         # The same texts are encoded again and again: in every episode of a case, and at every turn of an episode.
-        self._encode_opening = functools.lru_cache(maxsize=4096)(self._cut_opening)
-        self._encode_user_turn = functools.lru_cache(maxsize=1 << 15)(lambda s: tuple(tokenizer.encode_user_turn(s)))
-        self._encode = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(tokenizer.encode(text)))
+        self._encode_opening = functools.lru_cache(4096)(self._cut_opening)
+        self._encode_user_turn = functools.lru_cache(1 << 15)(lambda text: tuple(tokenizer.encode_user_turn(text)))
+        self._encode = functools.lru_cache(1 << 14)(lambda text: tuple(tokenizer.encode(text)))
 
     def messages(self, state: State, forced: bool, whole: bool = False) -> Conversation:
-        """The messages before the next reply at a state; with ``forced`` the last one asks for a diagnosis."""
+        """The chat messages before the next reply at a state. With ``forced`` the last one demands a diagnosis; with
+        ``whole`` the first shows all results on record."""
         messages = opening_messages(self.settings, opening_text(self.settings, state.case, whole))
         for step in state.history:
             messages.append({"role": "assistant", "content": step.turn.text if step.turn.text.strip() else NO_ANSWER})
@@ -124,7 +131,7 @@ class PromptBuilder:
 
     def prompt_ids(self, state: State, forced: bool, whole: bool = False) -> tuple[int, ...]:
         """The token ids of everything before the next reply at a state. With ``forced`` they end with the first words
-        of a diagnosis, which the reply continues."""
+        of a diagnosis, which the reply continues. With ``whole`` they hold all results on record, and no history."""
         if whole:
             ids = self._encode_opening(opening_text(self.settings, state.case, whole=True))[0]
         else:
@@ -133,7 +140,7 @@ class PromptBuilder:
 
     def context_ids(self, state: State, forced: bool = False) -> tuple[int, ...]:
         """The token ids of the first prompt and of all replies and observations so far. With ``forced`` the last
-        observation says that a diagnosis must follow."""
+        observation also says that a diagnosis must follow."""
         if not state.history:
             return self._encode_opening(opening_text(self.settings, state.case))[0]
         last = state.history[-1]
@@ -147,7 +154,8 @@ class PromptBuilder:
         return len(self.context_ids(state)) - len(self.context_ids(State(state.case)))
 
     def reply_ids(self, step: Step) -> tuple[int, ...]:
-        """The token ids of the reply of a step: the sampled ones, or those of its text; the last is an end token."""
+        """The token ids of the reply of a step: those that were sampled, or else those of its text. An end token is
+        added where the last one is none."""
         ids = step.turn.token_ids or self._encode(step.turn.text)
         return ids if ids and ids[-1] in self.tokenizer.eos_ids else (*ids, self.tokenizer.end_of_turn)
 
@@ -157,26 +165,29 @@ class PromptBuilder:
         return self._encode(FORCED_PREFIX[self.settings.style])
 
     def is_cut(self, case: CaseRecord, whole: bool = False) -> bool:
-        """Whether the first prompt leaves out a part of the case, because it would exceed ``max_prompt_tokens``."""
+        """Whether the first prompt of a case leaves out a part of its text, because it would exceed
+        ``max_prompt_tokens``."""
         return self._encode_opening(opening_text(self.settings, case, whole))[1]
 
     def _cut_opening(self, text: str) -> tuple[tuple[int, ...], bool]:
-        """Encode the first prompt with the user message ``text``: returns its token ids, and whether the text was cut.
+        """Encode the first prompt, with the user message ``text``: returns its token ids, and whether the text was cut.
 
-        A text with which the prompt exceeds ``max_prompt_tokens`` loses as much of its middle as necessary; room is
-        left for :attr:`forced_prefix_ids`. Raises SettingsError where even an empty text exceeds the limit.
+        A text with which the prompt exceeds ``max_prompt_tokens`` loses as much of its middle as necessary. The limit
+        leaves room for the first words of a forced diagnosis. Raises SettingsError where even an empty text exceeds it.
         """
         limit = self.max_prompt_tokens - len(self.forced_prefix_ids)
 
         @functools.cache
         def cut_ids(characters: int) -> tuple[int, ...]:
-            """The token ids of the prompt whose text keeps this many characters."""
+            """The token ids of the prompt whose text keeps this many characters, half of them from its beginning and
+            half from its end."""
             half = characters // 2
             cut = text if characters >= len(text) else f"{text[:half]} ... {text[len(text) - half :]}"
             return tuple(self.tokenizer.encode_conversation(opening_messages(self.settings, cut)))
 
         if len(cut_ids(len(text))) <= limit:
             return cut_ids(len(text)), False
+        # The most characters with which the prompt is not too long.
         longest = bisect_right(range(len(text)), limit, key=lambda characters: len(cut_ids(characters))) - 1
         if longest < 0:
             raise SettingsError(

@@ -46,26 +46,27 @@ Action = RequestTest | FinalDiagnosis | Invalid
 
 @functools.lru_cache(maxsize=1 << 14)
 def parse_action(text: str) -> Action:
-    """Read the action in the text of a reply, in the full or the compact grammar; :class:`Invalid` where there is none.
+    """Read the action in the text of a reply, in the full or the compact grammar. Returns :class:`Invalid` where there
+    is none.
 
-    The last verb counts, because models restate the format before they use it. Of the two verbs exactly one must have
-    its argument, so a reply that hedges between both is invalid.
+    In the full grammar the last "ACTION:" line counts, because models restate the format before they use it. In the
+    compact grammar there must be exactly one action, so a reply that hedges between two is invalid.
     """
     verbs = list(_VERB.finditer(text))
     if verbs:
         is_request = verbs[-1].group(1).upper().startswith("REQUEST")
         argument = (_TEST if is_request else _DIAGNOSIS).search(text, verbs[-1].end())
-        return _action(is_request, argument.group(1) if argument else "", text)
+        return _make_action(is_request, argument.group(1) if argument else "", text)
     compact = _COMPACT.findall(text)
     if len(compact) != 1:
         return Invalid(text)
     [(verb, compact_argument)] = compact
-    return _action(verb == "REQUEST_TEST", compact_argument, text)
+    return _make_action(verb == "REQUEST_TEST", compact_argument, text)
 
 
-def _action(is_request: bool, argument: str, raw: str) -> Action:
-    """The request of, or the diagnosis with, this argument; :class:`Invalid` with the text ``raw`` where the argument
-    is empty."""
+def _make_action(is_request: bool, argument: str, raw: str) -> Action:
+    """Make the action with this argument: a request if ``is_request``, else a diagnosis. Returns :class:`Invalid` with
+    the whole reply ``raw`` where the argument is empty."""
     argument = argument.strip(_DECORATION)
     if not argument:
         return Invalid(raw)
@@ -73,7 +74,8 @@ def _action(is_request: bool, argument: str, raw: str) -> Action:
 
 
 def render_action(action: Action, style: str = "full") -> str:
-    """Write the reply that takes an action, in the ``full`` or ``compact`` grammar."""
+    """Write the reply that takes an action, in the ``full`` or ``compact`` grammar: the request of a CBC is
+    ``REQUEST_TEST: CBC`` in the latter. An invalid action gives its raw text."""
     if isinstance(action, Invalid):
         return action.raw
     if isinstance(action, RequestTest):
@@ -85,8 +87,8 @@ def render_action(action: Action, style: str = "full") -> str:
 
 @dataclass(frozen=True)
 class Observation:
-    """The answer of the environment to a reply. ``exam_key`` is the key of the record that a request matched, None
-    without a match; ``charge_usd`` the US dollars charged for the request."""
+    """The answer of the environment to a reply. ``exam_key`` is the key in the case record of the examination whose
+    result ``text`` is shown, None without a result. ``charge_usd`` is what the request cost in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget", "end"]
     text: str = ""
@@ -96,8 +98,9 @@ class Observation:
 
 @dataclass(frozen=True)
 class Turn:
-    """One reply of an agent. Where a model answered a token prompt, also the token ids of the prompt and of the reply,
-    and the log-probabilities of the latter (empty where unknown)."""
+    """One reply of an agent. Where a model answered a token prompt, ``prompt_ids`` are the token ids of the prompt,
+    ``token_ids`` those of the reply, and ``logprobs`` the log-probabilities of the reply's tokens. All three are empty
+    otherwise."""
 
     text: str
     prompt_ids: tuple[int, ...] = ()
@@ -116,7 +119,8 @@ class Step:
     @cached_property
     def evidence(self) -> tuple[str, str]:
         """What the step adds to the identity of a state: the kind of its observation, and the key of the examination,
-        such as ``("result", "CBC")``. Without a match it is the normalised request, for other actions empty."""
+        such as ``("result", "CBC")``. The second is the normalised request where no examination was matched, and empty
+        where the action is no request."""
         if self.observation.exam_key is not None:
             return self.observation.kind, self.observation.exam_key
         name = self.action.name if isinstance(self.action, RequestTest) else ""
@@ -124,7 +128,7 @@ class Step:
 
     @cached_property
     def effort(self) -> "Effort":
-        """The effort of this step alone."""
+        """The effort of this step alone, as counts and US dollars."""
         return Effort.of((self,))
 
 
@@ -137,29 +141,29 @@ class State:
 
     @cached_property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """The identity of the state: its case and the :attr:`Step.evidence` of its steps in order, whatever the words
-        of the replies."""
+        """The identity of the state: the case identifier, and the :attr:`Step.evidence` of its steps in order. It does
+        not depend on the wording of the replies."""
         return self.case.note_id, tuple(step.evidence for step in self.history)
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
-        """The identity of the prompt that a policy reads at the state: the case and the exact texts of all replies. Two
-        states with the same :attr:`key` may have different prompts."""
+    def prompt_key(self) -> tuple[str, ...]:
+        """The identity of the prompt that a policy reads at the state: the case identifier, then the exact texts of all
+        replies. Two states with the same :attr:`key` may have different prompts."""
         return self.case.note_id, *(step.turn.text for step in self.history)
 
     def after(self, step: Step) -> "State":
-        """The next state, after ``step`` was taken here: s (+) (a, o)."""
+        """The next state, after ``step`` was taken in this one: s (+) (a, o)."""
         return State(self.case, (*self.history, step))
 
     @cached_property
     def obtained(self) -> tuple[str, ...]:
-        """The keys of the examinations whose results are known, in the order of their requests."""
-        answers = (step.observation for step in self.history)
-        return tuple(o.exam_key for o in answers if o.kind == "result" and o.exam_key is not None)
+        """The keys of the examinations whose results were obtained, in the order of the requests."""
+        results = (step.observation for step in self.history if step.observation.kind == "result")
+        return tuple(result.exam_key for result in results if result.exam_key is not None)
 
     @property
     def spent_usd(self) -> float:
-        """US dollars charged so far."""
+        """The US dollars charged so far."""
         return math.fsum(step.observation.charge_usd for step in self.history)
 
 
@@ -167,9 +171,9 @@ class State:
 class Effort:
     """The effort of some steps: counts of their requests, and their cost in US dollars.
 
-    ``issued``: requests, without items of the physical examination, which ``physical`` counts. Of the issued requests
-    ``available`` had a new result, ``repeated`` an old one, ``unavailable`` none (also when beyond the budget).
-    ``invalid``: replies that could not be parsed.
+    ``issued`` counts all requests but those for the physical examination, which ``physical`` counts. Of the issued
+    requests, ``available`` gave a new result and ``repeated`` one that was known; ``unavailable`` gave none, because it
+    is not on record or beyond the budget. ``invalid`` counts replies that could not be parsed.
     """
 
     issued: int = 0
@@ -182,7 +186,7 @@ class Effort:
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Self:
-        """Count the effort of these steps."""
+        """Count the requests, unreadable replies and US dollars of these steps."""
         issued = available = unavailable = invalid = repeated = physical = 0
         cost = 0.0
         for step in steps:
@@ -202,18 +206,18 @@ class Effort:
 
     @property
     def infeasible(self) -> int:
-        """N_na: unavailable requests and replies that could not be parsed."""
+        """N_na: the number of unavailable requests and of replies that could not be parsed."""
         return self.unavailable + self.invalid
 
     def __add__(self, other: "Effort") -> "Effort":
-        """Add the counts and costs of two efforts."""
+        """Add two efforts, count by count."""
         return Effort(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
     """A finished episode tau: its case, all its steps, the diagnosis (None where the last reply names none), and
-    whether that is correct. ``forced``: the last reply had to be a diagnosis."""
+    whether the diagnosis is ``correct``. ``forced`` says that the last reply had to be a diagnosis."""
 
     case: CaseRecord
     steps: tuple[Step, ...]
@@ -227,5 +231,5 @@ class Trajectory:
         return tuple(State(self.case, self.steps[:t]) for t in range(len(self.steps)))
 
     def effort(self, start: int = 0, stop: int | None = None) -> Effort:
-        """The effort of the steps from index ``start`` to before ``stop``; by default of the whole episode."""
+        """The effort of the steps with indices ``start`` to ``stop - 1``; by default of the whole episode."""
         return Effort.of(self.steps[start:stop])

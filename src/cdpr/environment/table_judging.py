@@ -1,5 +1,5 @@
-"""Judge and matcher by tables of names (paper, "Diagnosis Evaluation" and "Exam Key Matching"): whether a diagnosis
-is the true one, and which examination a request names."""
+"""Judge and matcher by tables of names (paper, "Diagnosis Evaluation" and "Exam Key Matching"): they decide whether a
+diagnosis is the true one, and which examination a request names."""
 
 import functools
 import re
@@ -27,9 +27,9 @@ _COMMA = re.compile(r"\s*,\s*(?:and\s+)?")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a diagnosis is right. ``by`` is the source: the ``table`` of names, a ``model``, or ``invalid``: the
-    table, after a model's answer that was no verdict. ``several``: the text lists several diseases, the first of which
-    was judged."""
+    """The verdict on a diagnosis: whether it is ``correct``, and ``by`` what it was judged: the ``table`` of names, a
+    ``model``, or ``invalid``. The last means that the table decided, because the model's answer was no verdict.
+    ``several``: the text lists several diseases, of which the first was judged."""
 
     correct: bool
     by: Literal["table", "model", "invalid"]
@@ -39,17 +39,18 @@ class Verdict:
 class TableJudge:
     """Judges by tables of names whether a predicted diagnosis is the true one. Equal questions have equal answers.
 
-    Subclasses may ask a model; ``counters`` are the sources (:attr:`Verdict.by`, ``several``) that the environment
-    counts.
+    Subclasses may ask a model. ``counters`` lists what the environment counts of their verdicts: ``model`` and
+    ``invalid`` (:attr:`Verdict.by`), and ``several``.
     """
 
     counters: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Wait for a model's answer, where the verdict needs one; to be awaited before :meth:`verdict`."""
+        """Wait for a model's answer where the verdict needs one; to be awaited before :meth:`verdict`. Tables need
+        none, so nothing is done."""
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """The verdict whether both texts name the same disease."""
+        """Judge whether ``predicted`` names the true disease ``truth``."""
         return table_verdict(predicted, truth)
 
 
@@ -57,8 +58,8 @@ class TableJudge:
 def table_verdict(predicted: str, truth: str) -> Verdict:
     """Judge by the tables of names whether ``predicted`` affirms a name of the true disease ``truth``.
 
-    Only the first disease of a list counts. Words after it may add details (rule 3). A broader category is another
-    disease, and therefore wrong (rule 4). Source: paper, "Diagnosis Evaluation".
+    Only the first disease of a list counts. Words after its name may add details (the paper's rule 3). A broader
+    category is another disease, and therefore wrong (rule 4). Source: paper, "Diagnosis Evaluation".
     """
     diagnosis = read_diagnosis(predicted)
     has_same_name = not _canonical_names(diagnosis.name).isdisjoint(_canonical_names(truth))
@@ -68,9 +69,9 @@ def table_verdict(predicted: str, truth: str) -> Verdict:
 
 
 class ParsedDiagnosis(NamedTuple):
-    """What :func:`read_diagnosis` finds in a text of an agent. ``name`` is the first diagnosis, ``stance`` whether the
-    text affirms it; ``several``: it has further alternatives. ``question`` is the text that a judging model is asked
-    about: the name, or the whole text where that denies or doubts."""
+    """What :func:`read_diagnosis` finds in a text of an agent: the ``name`` of the first diagnosis; whether ``several``
+    alternatives are listed; and the ``stance``, whether the text affirms the name. ``question`` is the text that a
+    judging model is asked about: the name, or the whole text if it has words of denial or doubt."""
 
     name: str
     several: bool
@@ -92,8 +93,8 @@ def read_diagnosis(text: str) -> ParsedDiagnosis:
 def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
     """Split a text into alternative diagnoses; returns the first one, and whether there are several.
 
-    Alternatives are a numbered list, "a or b", "a vs b", "a; b", or at least three known diseases in a row. (Two in a
-    row may be a disease and its complication.)
+    Alternatives are a numbered list, "a or b", "a vs b", "a; b", or at least three known diseases separated by commas.
+    (Two may be a disease and its complication.)
     """
     stripped = (alternative.strip(" ,.") for alternative in _ALTERNATIVE.split(diagnosis))
     alternatives = list(filter(None, stripped))
@@ -106,8 +107,8 @@ def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
 
 
 def _canonical_names(text: str) -> frozenset[str]:
-    """The normalised names by which two diagnoses are compared: the whole text and its leading disease, each by its
-    canonical name if it is known."""
+    """The normalised names by which two diagnoses are compared: that of the whole text and that of its leading disease.
+    A known disease has its canonical name, another text its own words."""
     names = set()
     for spelling in (text, leading_disease(text)):
         term = diagnoses().find(spelling)
@@ -121,15 +122,15 @@ Source = Literal["table", "model", "invalid"]
 
 class TableMatcher:
     """Matches a request with the examinations of a record by tables of names. Equal requests have equal matches.
-    Subclasses may ask a model; ``counters`` are the sources (:data:`Source`) that the environment counts.
+    Subclasses may ask a model; ``counters`` lists the sources (:data:`Source`) that the environment counts.
 
-    Tries in this order: exact spelling; the same examination in other words; what reports it or is a part of it;
-    imaging of the same region; near-identical spelling; a whole that holds it ("Laboratory Tests"). Where the
-    request or the record does not mention contrast, the study on record answers, with or without it. "No CT needed"
-    names nothing.
+    Tries in this order: exact spelling; the same examination in other words; an examination that reports it or is a
+    part of it; imaging of the same region; near-identical spelling; an entry for the whole kind ("Laboratory Tests").
+    Where the request or the record does not mention contrast, the study on record answers, with or without contrast.
+    "No CT needed" names nothing.
 
-    ``fuzzy_cutoff`` (0-100) bounds the similarity of a misspelling; names with different digits never
-    match, so that "B12" is not "B6".
+    ``fuzzy_cutoff`` (0 to 100) is the least similarity at which a name counts as misspelled. Names with different
+    digits never match, so that "B12" is not "B6".
     """
 
     counters: ClassVar[tuple[str, ...]] = ()
@@ -139,16 +140,18 @@ class TableMatcher:
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Wait for a model's answer, where the match needs one; to be awaited before :meth:`match`."""
+        """Wait for a model's answer where the match needs one; to be awaited before :meth:`match`. Tables need none, so
+        nothing is done."""
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
-        """Match a request with the ``keys`` of a record: returns the keys that it names, in the record's order, and the
-        source of the match. Several keys where the record has an examination under several spellings; none where it has
-        no such examination."""
+        """Match a request with the ``keys`` of a record. Returns the keys that it names, in the record's order, and the
+        source of the match, ``table``. They are several where the record has an examination under several spellings or
+        in parts, and none where it has no such examination."""
         return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """Find the keys that a request names, by the first rule that finds any; the class lists the rules."""
+        """Find the keys that a request names. The rules are tried one after another, from exact spelling to an entry
+        for the whole kind; the first that finds a key decides. Empty where none does."""
         by_spelling, plain = group_by_spelling(keys), normalise(requested)
         if plain in by_spelling:
             return by_spelling[plain]
@@ -158,14 +161,11 @@ class TableMatcher:
         term = examinations().find("Vital Signs" if request.kind == naming.VITAL_SIGNS else requested)
         if whole_kind(requested) == "physical" or (term is not None and term.kind == "physical"):
             return _find_physical(term, keys, by_spelling)
-        same = _find_same_term(request, keys)
-        if same:
+        if same := _find_same_term(request, keys):
             return by_spelling[normalise(same)]
-        related = _find_related(requested, request, keys)
-        if related:
+        if related := _find_related(requested, request, keys):
             return related
-        study = _find_study(requested, keys)
-        if study:
+        if study := _find_study(requested, keys):
             return by_spelling[normalise(study)]
         # A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.
         may_be_misspelled = term is None and not clinical_names(requested)
@@ -173,28 +173,29 @@ class TableMatcher:
         return similar or _find_collective(requested, request, keys)
 
     def _fuzzy_match(self, requested: str, by_spelling: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """Find the keys whose spelling is most similar to the request and has the same digits; none below the cutoff.
-        ``by_spelling`` are the keys by spelling."""
+        """Find the keys whose spelling is most similar to the request and has the same digits. Empty where the
+        similarity is below ``fuzzy_cutoff``. ``by_spelling`` are the keys by their normalised spelling."""
         same_digits = [name for name in by_spelling if _extract_digits(name) == _extract_digits(requested)]
         best = process.extractOne(requested, same_digits, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
         return by_spelling[best[0]] if best else ()
 
 
 def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
-    """Find the key of the examination that a request means; of several the one with the canonical name. None where
-    there is none, and for a panel whose canonical name no key has: a key may be only a part of it."""
+    """Find the key of the examination that a request means; of several keys that with the canonical name. None where
+    there is none. None also for a panel if no key has its canonical name, because such a key may be only a part of the
+    panel."""
     if request.term is None or request.how == "analyte":
         return None
     canonical = normalise(request.terms[0].name)
     same = [key for key in keys if _find_examination(key) is request.term]
-    same.sort(key=lambda key: normalise(key) != canonical)  # the canonical name comes first
+    same.sort(key=lambda key: normalise(key) != canonical)  # False, the canonical name, comes first
     is_part = bool(same) and bool(request.terms[0].parts) and normalise(same[0]) != canonical
     return None if is_part else next(iter(same), None)
 
 
 def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
-    """Find the key of an imaging study of the requested modality and region: one that agrees about contrast, or else
-    one where request or key does not mention contrast. None where there is none."""
+    """Find the key of an imaging study of the requested modality and region ("CT abdomen"). A study that agrees about
+    contrast comes first, then one where request or key does not mention contrast. None where there is none."""
     words, contrast = imaging_words(requested) or (frozenset(), "")
     studies = {key: imaging_words(key) for key in keys} if words else {}
     contrasts = {key: study[1] for key, study in studies.items() if study and study[0] == words}
@@ -206,10 +207,11 @@ def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
 def _find_physical(
     system: Term | None, keys: tuple[str, ...], by_spelling: dict[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """Find the keys of the items of the physical examination that a request for ``system`` names.
+    """Find the keys of the items of the physical examination that a request names.
 
-    For a system of the body: its item, or else the items that describe the whole examination. For None, the whole
-    examination: all items. ``by_spelling`` are the keys by spelling (:func:`group_by_spelling`).
+    ``system`` is the requested system of the body, None for the whole examination. A system gives its own item, or else
+    the items that describe the whole examination. None gives all items. ``by_spelling`` are the keys by spelling
+    (:func:`group_by_spelling`).
     """
     items = {key: key.removesuffix(PHYSICAL_SUFFIX) for key in keys if is_physical(key)}
     if system is None:
@@ -225,10 +227,10 @@ def _find_physical(
 
 
 def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Find the keys whose examination answers a request by the vocabulary's relations of panels, parts and quantities.
+    """Find the keys whose examination answers a request, by the vocabulary's relations of panels, parts and quantities.
 
-    For a quantity ("potassium"): the key of this quantity, else of a panel that reports it. For an examination: keys
-    that name it among others, else its quantities and parts, else the panel that contains it. Empty where there is
+    For a quantity ("potassium"): the key of this quantity, else of a panel that reports it. For an examination: the
+    keys that name it among others, else its quantities and parts, else the panel that contains it. Empty where there is
     none.
     """
     if not request.terms:
@@ -243,7 +245,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
         reporting = tuple(key for key, terms in panels.items() if first in terms)
         if same or reporting or not larger_panels:
             return same or reporting[:1]
-        # A laboratory may report it with a smaller panel: potassium with the kidney function.
+        # A laboratory may report a quantity with a smaller panel: potassium with the kidney function.
         smaller_panels = tuple(
             key for key, terms in panels.items() if any(term.parts and term.name in first.holds for term in terms)
         )
@@ -255,8 +257,8 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
 
 
 def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Find the keys that mean many examinations of the requested kind: a whole ("Laboratory Tests"), or the kind
-    without a region ("CT")."""
+    """Find the keys that stand for many examinations, the requested one among them: for its whole kind ("Laboratory
+    Tests"), or for its class without a region of the body ("CT")."""
     kind = request.terms[0].kind if request.terms else request.kind
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}
     if request.kind in ("biopsy", "pathology") or classes & {"biopsy", "pathology"}:
@@ -269,7 +271,8 @@ def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) ->
         return ()
 
     def is_collective(name: str) -> bool:
-        """Whether a name stands for the whole kind, or for its class without a region of the body."""
+        """Whether a name stands for the whole kind ("Imaging"), or for the class without a region of the body
+        ("CT")."""
         return whole_kind(name) == kind or (meaning(name).kind in classes and naming.names_no_place(name))
 
     names = {key: (key, *naming.joined_parts(key)) for key in keys if not is_physical(key)}
@@ -293,7 +296,8 @@ def _extract_digits(text: str) -> str:
 @functools.lru_cache(maxsize=1 << 14)
 def group_by_spelling(keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Group the keys of a record by their normalised spelling: ("CBC", "cbc") gives {"cbc": ("CBC", "cbc")}. An item of
-    the physical examination is also listed without its suffix, unless another examination has that name."""
+    the physical examination is also listed without its suffix and with "exam" or "examination" in its place, unless
+    another key has that name."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(normalise(key), []).append(key)

@@ -1,4 +1,4 @@
-"""The value of an episode: outcome reward and utility."""
+"""The outcome reward and the utility of an episode."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,17 +15,19 @@ def outcome_reward(trajectory: Trajectory) -> float:
 
 
 def count_tests(effort: Effort, tests: Tests) -> int:
-    """The number of examinations N_tests of an effort, under the counting rule ``environment.tests``."""
+    """Count the examinations N_tests of an effort as the settings ``environment.tests`` demand: requests with a new
+    result, or all issued requests; with or without items of the physical examination."""
     counted = effort.available if tests.count == "available" else effort.issued
     return counted + (effort.physical if tests.count_physical else 0)
 
 
 @dataclass(frozen=True)
 class Term:
-    """A term of the utility beside correctness: ``sign * weight * amount / unit``.
+    """One term of the utility beside correctness: ``sign * weight * amount / unit``.
 
-    ``weight`` and ``unit`` (in US dollars; empty: 1) are keys of the section ``utility``, which declares the terms.
-    ``symbol`` is the name of the amount in formulas.
+    ``weight`` and ``unit`` are names of keys in the section ``utility`` of the settings. The value of ``unit`` is in US
+    dollars; an empty ``unit`` means no division. ``amount`` computes the amount of an effort, and ``symbol`` is its
+    name in formulas.
     """
 
     symbol: str
@@ -46,9 +48,9 @@ class Term:
 
 
 def declared_terms(section: type[Section]) -> list[Term]:
-    """List the utility's terms that the weights of a section declare (:func:`~cdpr.settings.section.weight`). Raises
-    SettingsError for a key that is neither a weight nor the unit of one, AttributeError for an amount that
-    :class:`Effort` does not count."""
+    """List the terms of the utility that a section of settings declares by its weights
+    (:func:`~cdpr.settings.section.weight`). Raises SettingsError for a key that is neither a weight nor the unit of a
+    weight, and AttributeError for an amount that :class:`Effort` does not count."""
     extras = ((name, field.json_schema_extra) for name, field in section.model_fields.items())
     terms: Any = {name: extra["term"] for name, extra in extras if isinstance(extra, dict) and "term" in extra}
     units = {term["unit"] for term in terms.values()} - {""}
@@ -61,8 +63,8 @@ def declared_terms(section: type[Section]) -> list[Term]:
 
 
 def _amount_function(name: str) -> Callable[[Effort, Tests], float]:
-    """Make the function that returns the amount ``name`` of an effort: a count of :class:`Effort`, or ``tests``. Raises
-    AttributeError for an unknown name."""
+    """Make the function that returns the amount ``name`` of an effort: an attribute of :class:`Effort`, or N_tests for
+    ``tests``. Raises AttributeError for an unknown name."""
     if name == "tests":
         return count_tests
     getattr(Effort(), name)  # raises for an unknown name
@@ -77,25 +79,29 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
     """Compute the utility U = 1(correct) - lambda_test N_tests - lambda_cost C_total - lambda_na N_na, equation
     "utility".
 
-    ``correct`` is 0 or 1, or a probability. C_total is in units of ``cost_unit_usd`` US dollars. Counts of ``effort``
-    may be arrays: U is then an array of their shape.
+    ``correct`` is 0 or 1, or a probability. ``weights`` are the lambdas, ``tests`` the rule by which N_tests counts.
+    C_total is in units of ``cost_unit_usd`` US dollars. Counts of ``effort`` may be arrays: U is then an array of their
+    shape.
     """
+    total = correct
     for term in TERMS:
-        correct = correct + term.value(effort, weights, tests)
-    return correct
+        total = total + term.value(effort, weights, tests)
+    return total
 
 
 def utility_formula(weights: Utility) -> str:
-    """Write the formula of U with these weights, for readers; terms of weight 0 are left out."""
+    """Write the formula of U with these weights for readers, such as "Acc. as a share - 0.1 tests". Terms of weight 0
+    are left out."""
     return "Acc. as a share" + "".join(term.formula(weights) for term in TERMS if getattr(weights, term.weight))
 
 
 ReturnOf = Callable[[float, Effort], float]
-"""A function of correctness (or its probability) and effort that returns their return, in units of utility."""
+"""A function that computes a return, in units of utility, from correctness (or its probability) and an effort."""
 
 
 def weighted_utility(settings: Settings) -> ReturnOf:
-    """Make the return function of the utility-based algorithms: U with correctness weighted by
-    ``comparators.correctness_weight``. It applies to one decision, to a suffix, or to a whole trajectory."""
+    """Make the return function of the utility-based algorithms: U with correctness multiplied by
+    ``comparators.correctness_weight``. The function takes correctness and effort: of one decision, of a suffix, or of a
+    whole trajectory."""
     weight, tests = settings.comparators.correctness_weight, settings.environment.tests
     return lambda correct, effort: utility(weight * correct, effort, settings.utility, tests)

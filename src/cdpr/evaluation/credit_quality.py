@@ -214,12 +214,12 @@ async def true_advantages(
     the judged diagnosis. States are the same only if all words before them agree. Continuation k of a state and that of
     the next depend on each other, different k do not: so the error is that of the mean of their differences.
     """
-    states = {state.words: state for trajectory in group for state in trajectory.states}
+    states = {state.prompt_key: state for trajectory in group for state in trajectory.states}
     calls = [whole_returns(draws, state, range(count), return_of) for state in states.values()]
     returns = dict(zip(states, await asyncio.gather(*calls), strict=True))
     advantages = []
     for trajectory in group:
-        by_state = [returns[state.words] for state in trajectory.states]
+        by_state = [returns[state.prompt_key] for state in trajectory.states]
         shared = sorted(set.intersection(*map(set, by_state)))
         each = np.array([step_advantages(trajectory, [values[k] for values in by_state], return_of) for k in shared])
         advantages.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(shared) ** 0.5))
@@ -285,7 +285,7 @@ class CachedPolicy(Policy):
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Return the replies ``numbers`` of a seed; only those that are not known yet are generated."""
-        known = self.known.setdefault((state.words, forced, seed), {})
+        known = self.known.setdefault((state.prompt_key, forced, seed), {})
         missing = [k for k in numbers if k not in known]
         if missing:
             known.update(zip(missing, await self.policy.sample(state, missing, forced, seed), strict=True))
