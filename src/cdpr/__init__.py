@@ -59,6 +59,7 @@ __all__ = [name for names in PUBLIC.values() for name in names]
 
 
 def __getattr__(name: str) -> Any:
+    """Import the public name ``name`` on its first use. Raises AttributeError for any other name."""
     for module, names in PUBLIC.items():
         if name in names:
             return getattr(importlib.import_module(module), name)
@@ -66,4 +67,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """List the names of this module for completion, also the public names that are not imported yet."""
     return sorted([*globals(), *__all__])

@@ -1,7 +1,7 @@
 """Escapes text from outside for each output format, so that no name becomes a formula, link, tag, code, command or
 mathematics.
 
-There is one function for each format, which all writers use. Templates of pages escape markup by themselves.
+There is one function for each format, which all writers use. HTML templates escape markup by themselves.
 """
 
 import functools
@@ -18,20 +18,23 @@ _SPACES = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")  # without the no-bre
 
 
 def terminal(text: str) -> str:
-    """Replace control characters by U+FFFD, for a terminal and for formats that show text as it is."""
+    """Replace the control characters of a text by U+FFFD, for a terminal and for formats that show text as it is."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class EscapingStream:
-    """An output stream that replaces control characters, so that no name from a file can command the terminal."""
+    """An output stream that replaces control characters, so that no name from a file can command the terminal.
+    Everything else is as in the wrapped ``stream``."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        """Write a text with its control characters replaced; returns the number of characters written."""
         return self._stream.write(terminal(text))
 
     def __getattr__(self, name: str) -> Any:
+        """Get any other attribute from the wrapped stream."""
         return getattr(self._stream, name)
 
 
@@ -44,13 +47,13 @@ _FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")  # but not a nu
 
 
 def csv_cell(cell: Any) -> Any:
-    """Escape a cell of a CSV table that people open in a spreadsheet: a text that the spreadsheet would run as a
-    formula gets an apostrophe in front; every other value is returned unchanged."""
+    """Escape a cell of a CSV table that people open in a spreadsheet. A text that the spreadsheet would run as a
+    formula gets an apostrophe in front: "=A1" becomes "'=A1". Every other value is returned unchanged."""
     return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 
 def csv_text(cell: str) -> str:
-    """Remove the apostrophe that :func:`csv_cell` put in front of a formula; other texts are returned unchanged."""
+    """Remove the apostrophe that :func:`csv_cell` put in front of a formula. Other texts are returned unchanged."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 
 
@@ -61,18 +64,19 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;"}
 
 
 def markdown(text: str) -> str:
-    """Escape a name for a cell or heading in Markdown, so that it is shown letter by letter, without markup."""
+    """Escape a name for a cell or heading in Markdown, on one line. The name is shown letter by letter, without
+    markup."""
     return _NAME.sub(_escape_character, one_line(text))
 
 
 def sentence(text: str) -> str:
-    """Escape a sentence of this package for Markdown. Its code, emphasis and addresses stay markup; tags, links and
-    list marks, which only a name in the sentence can hold, do not."""
+    """Escape a sentence that this package wrote for Markdown. The code, emphasis and addresses in it stay markup. Tags,
+    links and list marks, which only a name inside the sentence can bring, are escaped."""
     return _SENTENCE.sub(_escape_character, one_line(text))
 
 
 def _escape_character(character: re.Match[str]) -> str:
-    """Write a matched Markdown character as its HTML entity, or with a backslash in front."""
+    """Write one Markdown character, matched by a pattern, as an HTML entity or with a backslash in front."""
     return _ENTITIES.get(character[0], f"\\{character[0]}")
 
 
@@ -92,14 +96,15 @@ _ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303"
 
 
 def latex(text: str) -> str:
-    """Escape a text for LaTeX, on one line; a character that pdflatex cannot print becomes its code point, (U+4E2D)."""
+    """Escape a text for LaTeX, on one line. A character that pdflatex cannot print becomes its code point, such as
+    (U+4E2D)."""
     escaped = "".join(map(_latex_character, _SPACES.sub(" ", text).strip()))
     # At the beginning of a table row these two would be an argument of the line end before.
     return f"{{}}{escaped}" if escaped.startswith(("[", "*")) else escaped
 
 
 def _latex_character(character: str) -> str:
-    """Write one character in LaTeX: by its command, as letter and accent, or as its code point."""
+    """Write one character in LaTeX: as itself, by a command, as a letter with its accent, or else as its code point."""
     if character in _SPECIAL or " " <= character <= "~":
         return _SPECIAL.get(character, character)
     letter, *accents = list(unicodedata.normalize("NFD", character))
@@ -109,26 +114,28 @@ def _latex_character(character: str) -> str:
 
 
 def figure(text: str) -> str:
-    """Escape a name for a matplotlib figure, on one line: a dollar sign would begin a formula there."""
+    """Escape a name for a matplotlib figure, on one line. A dollar sign would begin a formula there."""
     return one_line(text).replace("$", "\\$")
 
 
 def html(value: Any) -> Any:
-    """Replace the control characters of a text by U+FFFD, for a template that escapes markup by itself; values of other
+    """Replace the control characters of a text by U+FFFD, for a template that escapes markup by itself. Values of other
     types are returned unchanged."""
     return type(value)(terminal(value)) if isinstance(value, str) and _CONTROLS.search(value) else value
 
 
 def script(content: Any) -> str:
-    """Write a value as JSON for a ``<script>`` element of a page; no text in the value can end that element."""
+    """Write a value as JSON for a ``<script>`` element of an HTML page, so that no text in the value can end that
+    element."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 @functools.cache
 def environment(package: ModuleType, **options: Any) -> Any:
-    """Open the Jinja templates in the folder of a package; the escapes ``markdown``, ``sentence`` and ``latex`` are
-    filters in them. ``options`` are further arguments of :class:`jinja2.Environment`."""
+    """Open the Jinja templates in the folder of a package; returns a :class:`jinja2.Environment`. Templates can use the
+    escapes ``markdown``, ``sentence`` and ``latex`` as filters. ``options`` are further arguments of the
+    environment."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(loader=FileSystemLoader(Path(str(package.__file__)).parent), undefined=StrictUndefined,

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, the readers of all CSV tables and YAML files, and digests of files."""
+"""Writes files whole or not at all, reads CSV tables and YAML, and computes digests of files."""
 
 import contextlib
 import csv
@@ -22,7 +22,7 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Write a file whole or not at all: yields a temporary path beside ``path`` for the caller to write to. That file
+    """Write a file whole or not at all. Yields a temporary path beside ``path``, to which the caller writes. That file
     replaces ``path`` when the context ends, and is removed when it ends with an error. A missing folder is created."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,10 +53,11 @@ def write_text(path: str | Path, text: str) -> Path:
 def write_csv(
     path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_people: bool = True
 ) -> Path:
-    """Write a CSV table, compressed where the name ends in ``.gz``; equal rows give equal bytes. Returns the path.
+    """Write a CSV table, compressed where the name ends in ``.gz``. Equal rows give equal bytes. Returns the path.
 
-    ``rows`` are dictionaries by column: missing columns are empty, others than ``columns`` raise ValueError. With
-    ``for_people`` texts that would be formulas in a spreadsheet are escaped (:func:`cdpr.escape.csv_cell`).
+    ``rows`` are dictionaries by column. A missing column is written empty; a column that is not in ``columns`` raises
+    ValueError. With ``for_people`` texts that would be formulas in a spreadsheet are escaped
+    (:func:`cdpr.escape.csv_cell`).
     """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -69,7 +70,7 @@ def write_csv(
 
 def write_gz(path: str | Path, parts: Iterable[bytes]) -> Path:
     """Write a gzip file with the joined ``parts``, whole or not at all; returns the path. Equal contents give equal
-    bytes on every system: the header has no time, and is Python's own, unlike that of ``gzip.compress``."""
+    bytes on every system, because the header has no time and is written by Python, unlike that of ``gzip.compress``."""
     with replacing(path) as partial, partial.open("wb") as target, gzip.GzipFile("", "wb", 6, target, 0) as packed:
         packed.writelines(parts)
     return Path(path)
@@ -80,17 +81,17 @@ class TableError(ValueError):
 
 
 def open_text(path: Path) -> io.TextIOBase:
-    """Open a text file in UTF-8 for reading; one whose name ends in ``.gz`` is decompressed."""
+    """Open a text file in UTF-8 for reading. A file whose name ends in ``.gz`` is decompressed."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")  # type: ignore[return-value]
     return path.open(encoding="utf-8-sig", newline="")
 
 
 def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Parse the lines of a CSV table. Yields for each record the number of its first line and its fields; empty lines
-    are skipped.
+    """Parse the lines of a CSV table. Yields for each record the number of its first line, from 1, and its fields.
+    Empty lines are skipped.
 
-    Raises csv.Error for a stray quote or an incomplete last record; the second argument of the error is the number of
+    Raises csv.Error for a stray quote or an incomplete last record. The second argument of the error is the number of
     the record's first line.
     """
     reader, begin = csv.reader(lines, strict=True), 1
@@ -108,9 +109,9 @@ def read_table(
 ) -> list[tuple[str, dict[str, str]]]:
     """Read a CSV file. Returns for each row its location (``file:line``) and its cells by column.
 
-    The header must have ``columns`` and may have others. Raises ``error`` for a file that cannot be read whole, a
-    missing or repeated column, and a row with more or fewer fields than the header. The message quotes no cell, which
-    may be the text of a patient.
+    The header must have ``columns`` and may have others. Raises ``error`` for a file that cannot be read whole, for a
+    missing or repeated column, and for a row with more or fewer fields than the header. The message quotes no cell,
+    which may be the text of a patient.
     """
     path = Path(path)
     try:
@@ -136,26 +137,28 @@ def read_table(
 
 
 def shipped_table(package: str, *path: str) -> list[dict[str, str]]:
-    """Read a CSV file that is part of an installed package: its rows as dictionaries by column. ``path`` are the
-    folders and the name of the file below the package."""
+    """Read a CSV file that is part of an installed package. Returns its rows as dictionaries by column. ``path`` are
+    the folders and the name of the file inside the package."""
     return [row for _, row in read_table(Path(str(resources.files(package).joinpath(*path))))]
 
 
 def shipped_text(package: str, *path: str) -> str:
-    """Read a text file that is part of an installed package, named as in :func:`shipped_table`."""
+    """Read a text file that is part of an installed package. ``path`` are the folders and the name of the file inside
+    the package."""
     return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse a YAML text, by libyaml where it is installed, which is ten times as fast. Raises yaml.YAMLError."""
+    """Parse a YAML text; returns its content. The fast parser libyaml is used where it is installed. Raises
+    yaml.YAMLError."""
     import yaml
 
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def file_type(path: str | Path) -> str:
-    """Return what is at a path: ``file``, ``folder`` or ``other``; empty where nothing is. Raises PermissionError for a
-    folder that this user may not read, where ``Path.exists`` returns False since Python 3.14."""
+    """Say what is at a path: ``file``, ``folder`` or ``other``, and an empty text where nothing is. Raises
+    PermissionError for a folder that this user may not read; ``Path.exists`` returns False for it since Python 3.14."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -164,8 +167,8 @@ def file_type(path: str | Path) -> str:
 
 
 def path_digest(path: str | Path) -> str:
-    """Compute the SHA-256 of a file's bytes, or of the names and bytes of all files in a folder but Snakemake's time
-    stamp, as hexadecimal text."""
+    """Compute the SHA-256 of a file's bytes, as hexadecimal text. For a folder it covers the names and bytes of all
+    files in it, except Snakemake's time stamp."""
     path = Path(path)
     if path.is_file():
         return file_digest(path)
@@ -186,6 +189,7 @@ class DigestCache:
     when the size or the modification time of its file has changed."""
 
     def __init__(self, path: str | Path | None):
+        """Read the digests that the cache's file has. A missing or damaged file gives an empty cache."""
         self._path = Path(path) if path else None
         self._values: dict[str, list] = {}
         self._changed = False
@@ -193,13 +197,13 @@ class DigestCache:
             self._values = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
 
     def keep(self, path: str | Path) -> None:
-        """Keep the cache in a file from now on."""
+        """Keep the cache in the file ``path`` from now on, and write it there."""
         self._path, self._changed = Path(path), True
         self.save()
 
     def digest(self, path: str | Path) -> str:
-        """The digest of a file or folder, as :func:`path_digest` computes it; ``"absent"`` where there is none. Saves
-        the cache."""
+        """The SHA-256 of a file or folder as :func:`path_digest` computes it, or ``"absent"`` where there is none.
+        Saves the cache."""
         path = Path(path)
         if not file_type(path):
             return "absent"
@@ -210,8 +214,8 @@ class DigestCache:
         return value
 
     def remember(self, name: str, stamp: list, compute: Callable[[], Any]) -> Any:
-        """Return the value that is stored under ``name`` if it was stored with an equal ``stamp``; else store the
-        result of ``compute()`` and return it. Stamp and value must be JSON values."""
+        """Return the value that is stored under ``name``, if it was stored with an equal ``stamp``. Otherwise store the
+        result of ``compute()`` with the stamp, and return it. Stamp and value must be JSON values."""
         if name not in self._values or self._values[name][0] != stamp:
             self._values[name] = [stamp, compute()]
             self._changed = True

@@ -1,4 +1,4 @@
-"""Locks between processes, also on file systems that lack them: Lustre without `-o flock`, many FUSE mounts."""
+"""Locks between processes, also on file systems that have none: Lustre without `-o flock`, many FUSE mounts."""
 
 import errno
 import fcntl
@@ -14,17 +14,17 @@ NO_RECORD_LOCKS = "the file system has no locks of records, which databases need
 
 
 def hold(path: Path, wait: bool = True) -> ExitStack:
-    """Acquire a lock on the file ``path``. The lock is released when the returned context is closed, or this process
-    ends. A missing folder is created.
+    """Acquire a lock on the file ``path``. Returns a context; the lock is released when it is closed, or when this
+    process ends. A missing folder is created.
 
-    On a file system without locks, a file PATH.held with the process id is the lock; another process of the same
+    On a file system without locks, a file PATH.held with the process id is the lock. Another process of the same
     machine takes it over when that process has ended. Raises TimeoutError, naming the file, where another process holds
     the lock and ``wait`` is False.
     """
     from filelock import FileLock, SoftFileLock, Timeout  # here, for it would slow every command
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    os.umask(mask := os.umask(0))
+    os.umask(mask := os.umask(0))  # reads the mask of new files; Python can do so only by setting it
     options: Any = {"mode": 0o666 & ~mask, "timeout": -1 if wait else 0, "thread_local": False, "poll_interval": 0.2}
     lock: FileLock | SoftFileLock = FileLock(path, fallback_to_soft=False, **options)
     try:
@@ -44,7 +44,8 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
 
 
 def has_record_locks(folder: Path) -> bool:
-    """Whether the file system of a folder can lock parts of a file, which databases need."""
+    """Whether the file system of a folder can lock parts of a file, which databases need. Tries it on a temporary
+    file."""
     with tempfile.TemporaryFile(dir=folder) as probe:
         try:
             fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)

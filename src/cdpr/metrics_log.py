@@ -1,4 +1,4 @@
-"""Metrics of a long stage in a file with one JSON object per line, which survives a kill."""
+"""Writes and reads the metrics of a long stage in a file with one JSON object per line, which survives a kill."""
 
 import json
 import os
@@ -10,21 +10,21 @@ from .files import TableError, write_text
 
 
 class MetricsLog:
-    """A file of rows ``{"step": int, ...}`` in ascending order of steps; calling the object appends a row.
+    """A file of rows ``{"step": int, ...}`` in ascending order of steps. Calling the object appends a row.
 
-    When a resumed stage appends its first row, the rows from that step on, which the killed attempt had written, are
-    removed.
+    When a stage is resumed, its first row replaces all rows from that step on. The killed attempt had written those.
     """
 
     def __init__(self, path: str | Path):
+        """Name the file; nothing is read or written yet. A missing folder is created."""
         self.path = Path(path)
         self._next = -1  # the least step of the next row; -1 until this object has written one
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         """Append a row; it is on the disk when this returns. Raises ValueError for a row without an integer ``step``
-        above that of the row before, and for a first row of a resumed stage whose preceding rows are not in the file.
-        """
+        above that of the row before. Raises ValueError also for the first row of a resumed stage where the rows of the
+        steps before it are not in the file."""
         step = row.get("step")
         if not isinstance(step, int) or step < self._next:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
@@ -45,22 +45,22 @@ class MetricsLog:
 
 
 def split_times(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
-    """Split rows of metrics over two files of JSON lines: their times go to ``timings``, all else to ``metrics``, so
-    that equal runs have equal metrics. Each line has its ``step``."""
+    """Write rows of metrics to two files of JSON lines: times to ``timings``, and all else to ``metrics``, so that
+    equal runs have equal metrics. Each line has its ``step``."""
     for path, timed in ((metrics, False), (timings, True)):
-        split = [{k: v for k, v in row.items() if k == "step" or _is_time(k) == timed} for row in rows]
+        split = [{name: row[name] for name in row if name == "step" or _is_time(name) == timed} for row in rows]
         write_text(path, _to_jsonl(split))
 
 
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:
-    """Read the two files that :func:`split_times` wrote and join their rows by step; without times where ``timings``
-    is None. Raises TableError as :func:`read_metrics`, also for an incomplete last line."""
+    """Read the two files that :func:`split_times` wrote; returns their rows joined by step, without times where
+    ``timings`` is None. Raises TableError for a line that is no row, also for an incomplete last line."""
     times = {row["step"]: row for row in read_metrics(timings, whole=True)} if timings else {}
     return [row | times.get(row["step"], {}) for row in read_metrics(metrics, whole=True)]
 
 
 def _is_time(name: str) -> bool:
-    """Whether a metric is a time, which differs between equal runs."""
+    """Whether the metric ``name`` is a time, which differs between equal runs."""
     return name == "seconds" or name.startswith("time/")
 
 
@@ -70,9 +70,9 @@ def _to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
-    """Read the rows of a metrics file, one JSON object per line; a missing file has none. An incomplete last line,
-    left by a kill, is ignored unless the file must be ``whole``. Raises TableError for any other line that is no JSON
-    object with an integer ``step``."""
+    """Read the rows of a metrics file, one JSON object per line; none where the file is missing. An incomplete last
+    line, left by a kill, is ignored unless the file must be ``whole``. Raises TableError for any other line that is not
+    a JSON object with an integer ``step``."""
     path = Path(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     rows = []

@@ -1,4 +1,4 @@
-"""Turns errors that a user can solve into messages."""
+"""Turns errors that a user can solve into messages that say how."""
 
 import errno
 import os
@@ -17,10 +17,10 @@ _LEAST_FREE = 2**20  # bytes of a disk that is not full
 
 
 def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
-    """Write the message for an error that the user can solve: one of this package, of a file, or of a full disk.
-    Returns None for an error of the program, whose stack has to be shown.
+    """Write the message for an error that the user can solve: one raised by this package, one about a file, or a full
+    disk. Returns None for any other error, whose stack has to be shown.
 
-    ``settings`` are the settings files of the command: they name the folders of results and state, whose disk may be
+    ``settings`` are the settings files of the command. They name the folders of results and state, whose disk may be
     full.
     """
     if type(error).__module__.split(".")[0] == "cdpr":
@@ -33,7 +33,7 @@ def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
 
 
 def _data_folders(settings: Sequence[str]) -> tuple[str, ...]:
-    """The folders of results and state in the settings files; none without files."""
+    """The folders of results and state that the settings files name; none without files."""
     paths = load_settings(*settings).paths if settings else None
     return (paths.results, paths.state) if paths else ()
 
@@ -42,8 +42,8 @@ def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = 
     """Explain an error of a full disk, or of a folder that cannot be written, in three lines: the problem, the path,
     and what to do. Returns None for any other error.
 
-    ``number`` is the errno of the error, ``path`` its file. Where the error names no file, the first full disk among
-    those of ``folders``, of temporary files, and of shared memory is named.
+    ``number`` is the errno of the error, ``path`` its file. For an error without a file the message names a full disk:
+    the first among those of ``folders``, of temporary files, and of shared memory.
     """
     if number in FULL_DISK:
         action, path = "Free space there", path or _find_full_disk(folders)
@@ -53,18 +53,19 @@ def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = 
         return None
     if not path and os.path.exists(_SHARED_MEMORY) and not os.access(_SHARED_MEMORY, os.W_OK):
         path = _SHARED_MEMORY
-    place, home = Path(path or "").absolute(), Path.home()
+    location, home = Path(path or "").absolute(), Path.home()
     alternative = "name other folders in paths.results and paths.state (config.yaml)"
     if path == _SHARED_MEMORY:
         alternative = "start the container with shared memory"
-    elif path and (place in (home, *home.parents) or str(place).startswith(f"{home}/.")):
+    elif path and (location in (home, *home.parents) or str(location).startswith(f"{home}/.")):
         alternative = "set HOME to a folder that is: programs keep their caches there"
-    disk = place if path else "the disk of the results, of the state, or of temporary files"
+    disk = location if path else "the disk of the results, of the state, or of temporary files"
     return f"{os.strerror(number)}\n{disk}\n{action}, or {alternative}; then the same command goes on."
 
 
 def _find_full_disk(folders: Iterable[str]) -> str | None:
-    """The first of these folders, of the folder of temporary files, and of shared memory whose disk is full."""
+    """Find the first folder whose disk is full, among ``folders``, the folder of temporary files, and shared memory.
+    None where none is."""
     for folder in (*folders, tempfile.gettempdir(), _SHARED_MEMORY):
         if os.path.exists(folder) and shutil.disk_usage(folder).free < _LEAST_FREE:
             return folder
@@ -72,8 +73,8 @@ def _find_full_disk(folders: Iterable[str]) -> str | None:
 
 
 def without_stack(message: str) -> str:
-    """Shorten an error message of Snakemake's main process to what the user has to do, where the error is one of this
-    package, of a settings file, or of a disk or folder. Any other message is returned whole, with its stack."""
+    """Shorten an error message of Snakemake's main process to what the user has to do. This is done for errors of this
+    package, of a settings file, and of a disk or folder. Any other message is returned whole, with its stack."""
     own_error = r'(?:SettingsError|UnreadableRecord) in file ".*", line \d+:\n(.*?)(\n  File ".*)?\Z'
     if match := re.match(own_error, message, re.DOTALL):
         return match[1]

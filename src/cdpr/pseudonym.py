@@ -1,7 +1,8 @@
 """Pseudonyms of credentialed values: equal values have equal pseudonyms, which reveal nothing else.
 
-A plain digest would not hide a value, since all diagnoses or numbers of notes could be tried. So the digest has a
-secret key of the installation, which is made on first use and readable only by its owner."""
+A plain digest would not hide a value, since all diagnoses or numbers of notes could be tried. So the digest depends on
+a secret key of the installation, which is made on first use and readable only by its owner.
+"""
 
 import contextlib
 import hmac
@@ -15,21 +16,22 @@ _BYTES = 32
 
 
 class SecretError(ValueError):
-    """The secret of the installation is damaged; the message says what to do."""
+    """The secret key of the installation is damaged; the message says what to do."""
 
 
 def pseudonym(state: str | Path, text: str) -> str:
-    """Compute the pseudonym of a text, sixteen hexadecimal digits of HMAC-SHA-256 with the secret key in the folder
-    ``state``; the key is made on first use.
+    """Compute the pseudonym of a text: sixteen hexadecimal digits of HMAC-SHA-256 with the secret key in the folder
+    ``state``. The key is made on first use.
 
-    Raises OSError where the key's file cannot be read or written, SecretError where it is damaged.
+    Raises OSError where the file of the key cannot be read or written, SecretError where it is damaged.
     """
     return hmac.new(_secret(Path(state).resolve()), text.encode(), "sha256").hexdigest()[:16]
 
 
 @cache
 def _secret(state: Path) -> bytes:
-    """Read the secret key in a folder; makes one if there is none. Raises SecretError for a damaged file."""
+    """Read the secret key in the folder ``state``; makes one where there is none. Raises SecretError for a damaged
+    file."""
     path = state / SECRET
     if not path.exists():
         _make_secret(path)
@@ -44,7 +46,8 @@ def _secret(state: Path) -> bytes:
 
 
 def _make_secret(path: Path) -> None:
-    """Write a new secret key to a file that only its owner can read, unless another job has just done so."""
+    """Write a new secret key to the file ``path``, which only its owner can read. Where another job has just written
+    one, that one stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
     with open(partial, "x", encoding="ascii", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

@@ -1,4 +1,5 @@
-"""Seeds that depend only on what they are for, so that any order of computation gives the same random numbers."""
+"""Seeds of random numbers that depend only on their purpose, so that any order of computation gives the same
+numbers."""
 
 import hashlib
 import itertools
@@ -10,15 +11,15 @@ _NOTHING: Any = object()
 
 
 def derive_seed(*parts: object) -> int:
-    """Compute a 63-bit seed from ``parts`` (numbers, strings, tuples of them). Equal parts give equal seeds; seeds of
-    different parts are independent."""
+    """Compute a 63-bit seed from ``parts`` (numbers, strings, tuples of them), such as ``derive_seed(seed, "case",
+    7)``. Equal parts give equal seeds; the random numbers of different parts are independent."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
 
 
 def stratified_sample(
     items: Iterable[Item], count: int, kind: Callable[[Item], Hashable], name: Callable[[Item], str], seed: int
 ) -> list[Item]:
-    """Sample at most ``count`` items, one item of each ``kind`` in turn.
+    """Sample at most ``count`` items, one item of each kind in turn.
 
     ``kind`` and ``name`` return the kind and the name of an item. Within a kind, items are ordered by a digest of
     ``seed`` and name. So the order of ``items`` does not matter, and a larger sample contains every smaller one.

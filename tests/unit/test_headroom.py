@@ -22,7 +22,7 @@ from cdpr.evaluation.preflight import (
     accuracy_at_spend,
     check_headroom,
     exact_accuracy,
-    judge,
+    judge_experiment,
     measure_headroom,
     measure_resolution,
     obstacles,
@@ -226,7 +226,7 @@ def preflight(*lost: str, safe: bool = True, unavailable: tuple[str, ...] = ()) 
         headrooms=[headroom(dataset=d, at_once=0.1 + 0.9 * (d in lost)) for d in BENCHMARKS],
         resolutions=[resolution(d) for d in BENCHMARKS], unavailable=dict.fromkeys(unavailable, UNKNOWN),
     )  # fmt: skip
-    judge(found, 7.0)
+    judge_experiment(found, 7.0)
     return found
 
 

@@ -19,7 +19,7 @@ from toy import CALL_COUNTS
 from cdpr.cases import CaseRecord, write_records
 from cdpr.escape import latex
 from cdpr.evaluation.metrics import EvaluationError
-from cdpr.evaluation.significance import detectable_difference, few_units, holm
+from cdpr.evaluation.significance import detectable_difference, holm, narrowness
 from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
 from cdpr.report.comparisons import ACCURACY, AEC, IN_DOMAIN_METRICS, METHOD, describe_change, interval_columns
@@ -190,7 +190,7 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
     costs, whole = np.mean([*noisy.values()], axis=0), static.cost_usd.to_numpy()
     picks = rng.integers(0, CASES, (4000, CASES))
     each = np.array([values.mean() for values in noisy.values()])
-    seeds = few_units(2) * (each[rng.integers(0, 2, (4000, 2))].mean(1) - each.mean())
+    seeds = narrowness(2) * (each[rng.integers(0, 2, (4000, 2))].mean(1) - each.mean())
     low, high = np.quantile(1 - (costs[picks].mean(1) + seeds) / whole[picks].mean(1), [0.025, 0.975])
     assert some["aec_reduction"] == pytest.approx(1 - costs.mean() / whole.mean())
     assert [some[end] for end in ends[1:]] == pytest.approx((low, high), abs=0.004)

@@ -60,8 +60,8 @@ def test_bootstrap_agrees_with_every_possible_resample():
     assert not np.array_equal(draws, st.crossed_bootstrap(values, 20000, seed=2)[:, 0])
     # two seeds that differ by 1 on every case move the mean by -1/2, 0, 1/2, stretched: 12.706 / 1.960 * sqrt(2)
     crossed = st.crossed_bootstrap(values + np.array([0.0, 1.0]).reshape(2, 1, 1), 40000, seed=1)[:, 0]
-    assert st.few_units(2) == pytest.approx(9.168, abs=0.001)
-    moved = [-0.5 * st.few_units(2), 0.0, 0.5 * st.few_units(2)]
+    assert st.narrowness(2) == pytest.approx(9.168, abs=0.001)
+    moved = [-0.5 * st.narrowness(2), 0.0, 0.5 * st.narrowness(2)]
     for case, p in ((0.0, 0.25), (0.5, 0.5), (1.0, 0.25)):
         for seed, q in zip(moved, (0.25, 0.5, 0.25), strict=True):
             assert np.mean(np.isclose(crossed, 0.5 + case + seed)) == pytest.approx(p * q, abs=0.01)

@@ -1,7 +1,8 @@
-"""Measure how well process rewards estimate the true advantage, by the settings of the estimator and its price in
-tokens.
+"""Measures how well process rewards estimate the true advantage, under many settings of the estimator, and how many
+tokens each setting takes.
 
-The true advantage of each decision comes from brute force, its estimates from the code of training under many settings.
+The true advantage of each decision comes from many complete continuations of every state. The estimates come from the
+code of training.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ Group = Sequence[Trajectory]
 
 
 def measure_credit_quality(settings: Settings, job: Job) -> None:
-    """Stage ``credit_quality``: measure every setting on validation cases, and print the measures of the default.
+    """Stage ``credit_quality``: measure the errors of every estimator on validation cases, write them to ``quality``,
+    and print those of the default settings.
 
     Raises ValueError when there is no validation case.
     """
@@ -68,12 +70,13 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
 
 
 async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
-    """Measure every estimator of :func:`list_estimators` on episodes of ``policy``. Returns one flat row for each under
-    ``rows``, beside counts of the sample; all values are plain JSON."""
+    """Measure the errors of every estimator of :func:`list_estimators` on episodes of ``policy``. Returns a dictionary
+    of JSON values: under ``rows`` one flat dictionary for each estimator, and beside it counts of the sample."""
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
     groups = await sample_groups(settings, environment, policy, cases)
     truth = await measure_truth(settings, environment, policy, groups)
     estimators, analysis = list_estimators(settings.credit), settings.analysis
+    # Each setting once, those of CDPR before VinePPO's numbers.
     distinct = sorted(dict.fromkeys(e.setting for e in estimators), key=lambda setting: isinstance(setting, int))
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
     replicates = []
@@ -103,12 +106,17 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
 
 
 def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
-    """Measure the errors of ``estimates`` [replicates, decisions], in units of utility except for shares.
+    """Measure the errors of ``estimates`` [replicates, decisions] against the true advantages. Returns them by name, in
+    units of utility except for correlation and share.
 
     ``bias`` is the mean error over decisions, in which errors of opposite sign cancel, and ``bias_error`` its standard
-    error over cases. ``bias_rms`` is the root mean square of the bias of single decisions, without the noise of
-    estimates and truth. ``right_signs`` is a share of the decisions whose true sign is known. All replicates have the
-    same episodes: the randomness of these is part of the bias of a decision and of ``rmse``, not of ``variance``.
+    error over cases. ``bias_examinations`` and ``bias_diagnoses`` are means over requests and over diagnoses.
+    ``bias_rms`` is the root mean square of the bias of single decisions, without the noise of estimates and truth.
+    ``variance`` is that between replicates, ``rmse`` the root mean square error. ``right_signs`` is the share of
+    estimates with the true sign, among the decisions whose true sign is known.
+
+    All replicates have the same episodes. What is due to the choice of these is part of the bias of a decision and of
+    ``rmse``, not of ``variance``.
     """
     errors = estimates - truth.advantage
     bias, square = errors.mean(axis=0), float((errors**2).mean())
@@ -128,7 +136,7 @@ def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Compute Spearman's correlation of two arrays [decisions]; 0 where one of them is constant."""
+    """Compute Spearman's correlation of two arrays of one length. It is 0 where one of them is constant."""
     from scipy.stats import rankdata
 
     if np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -137,15 +145,15 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
-    """Compute the standard error of the mean of ``values``, which depend on each other within clusters; ``clusters``
-    has the number of the cluster of each. Returns 0 for a single cluster."""
+    """Compute the standard error of the mean of ``values``, which depend on each other within clusters. ``clusters``
+    has for each value the number of its cluster. Returns 0 for a single cluster."""
     sums = np.bincount(clusters, weights=values - values.mean())
     count = len(set(clusters))
     return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(values)) if count > 1 else 0.0
 
 
 def _mean_or_zero(values: np.ndarray) -> float:
-    """Average values; 0 where there are none."""
+    """Average values; returns 0 where there are none."""
     return float(values.mean()) if values.size else 0.0
 
 
@@ -156,9 +164,9 @@ def _mean_or_zero(values: np.ndarray) -> float:
 class Truth:
     """Groups of episodes, one group per case, with the true advantages of their decisions.
 
-    ``decisions`` lists the decisions that were a choice, each as (group, trajectory, decision). The arrays
-    [decisions] are in their order: ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility,
-    ``error`` its standard error, and ``ends`` whether the action is a diagnosis.
+    ``decisions`` lists the decisions that were not forced, each as (group, trajectory, decision). The arrays are in
+    their order, shape [decisions]: ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility,
+    ``error`` its standard error, and ``ends`` says whether the action is a diagnosis.
     """
 
     groups: Sequence[Group]
@@ -168,19 +176,22 @@ class Truth:
     ends: np.ndarray
 
     def flatten(self, values: Sequence[Sequence[Sequence[float | None]]]) -> np.ndarray:
-        """Turn values [group][trajectory][decision] into an array [decisions]; None becomes 0, as in training."""
+        """Turn values [group][trajectory][decision] into an array in the order of ``decisions``. None becomes 0, as in
+        training."""
         return np.array([values[g][i][t] or 0.0 for g, i, t in self.decisions])
 
 
 def utility_of(settings: Settings) -> ReturnOf:
-    """Return the function that computes the utility U from correctness and effort (equation "utility")."""
+    """Return the function that computes the utility U from correctness and effort (equation "utility"), with the
+    weights of the settings."""
     return partial(utility, weights=settings.utility, tests=settings.environment.tests)
 
 
 async def sample_groups(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord]
 ) -> list[Group]:
-    """Sample ``training.group_size`` episodes of each case; returns one group per case."""
+    """Sample ``training.group_size`` episodes of each case; returns one group of trajectories per case, in their
+    order."""
     groups: list[Group] = []
     for case in cases:
         seeds = [derive_seed(SEED, "workup", case.note_id, i) for i in range(settings.training.group_size)]
@@ -191,8 +202,8 @@ async def sample_groups(
 async def measure_truth(
     settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group]
 ) -> Truth:
-    """Measure the true advantages of the decisions of groups, from ``analysis.truth`` whole continuations of every
-    state. Forced decisions are no choice and are left out."""
+    """Measure the true advantages of the decisions of ``groups``, from ``analysis.truth`` continuations of every state
+    to the end of the episode. Forced diagnoses are no choice and are left out."""
     rows = []
     for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
@@ -207,12 +218,13 @@ async def measure_truth(
 async def true_advantages(
     draws: Draws, group: Group, count: int, return_of: ReturnOf
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Estimate A(s, a) of each decision of a group from ``count`` whole continuations of every state. Returns for each
-    trajectory the advantages and their standard errors, both [decisions].
+    """Estimate A(s, a) of each decision of a group from ``count`` continuations of every state, drawn to the end of the
+    episode. Returns for each trajectory the advantages and their standard errors, two arrays [decisions].
 
-    V(s) is the mean return of the continuations of s. Q(s, a) is that of the next state with the step's own effort, or
-    the judged diagnosis. States are the same only if all words before them agree. Continuation k of a state and that of
-    the next depend on each other, different k do not: so the error is that of the mean of their differences.
+    V(s) is the mean return of the continuations of s. Q(s, a) is V of the next state plus the step's own return; for a
+    diagnosis it is the return of its verdict. Two states are the same only if all replies before them are.
+    Continuations of a state and of the next state with the same number depend on each other, so the error is computed
+    from the advantages under each number, which are independent.
     """
     states = {state.prompt_key: state for trajectory in group for state in trajectory.states}
     calls = [whole_returns(draws, state, range(count), return_of) for state in states.values()]
@@ -221,6 +233,7 @@ async def true_advantages(
     for trajectory in group:
         by_state = [returns[state.prompt_key] for state in trajectory.states]
         shared = sorted(set.intersection(*map(set, by_state)))
+        # The advantages under each continuation number, [numbers, decisions].
         each = np.array([step_advantages(trajectory, [values[k] for values in by_state], return_of) for k in shared])
         advantages.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(shared) ** 0.5))
     return advantages
@@ -230,8 +243,8 @@ async def true_advantages(
 
 
 class Estimator(NamedTuple):
-    """An estimator whose errors are measured. It is CDPR or VinePPO (``name``) where the key ``sweep`` has the value
-    ``value``; ``setting`` is what :meth:`Replicate.estimate` takes: settings of CDPR, or VinePPO's number of
+    """An estimator of advantages whose errors are measured: CDPR or VinePPO (``name``) with the setting ``sweep`` at
+    ``value``. ``setting`` is what :meth:`Replicate.estimate` takes: all settings of CDPR, or VinePPO's number of
     continuations."""
 
     name: str
@@ -241,50 +254,54 @@ class Estimator(NamedTuple):
 
 
 def list_estimators(credit: Credit) -> list[Estimator]:
-    """List the estimators: CDPR with one setting at a time changed to each value of :data:`SWEEPS` and to its value in
-    ``credit``, VinePPO, and CDPR under scored verdicts."""
+    """List the estimators whose errors are measured: CDPR with one setting at a time changed to each value in
+    :data:`SWEEPS` and to its value in ``credit``; VinePPO with several numbers of continuations; and CDPR with scored
+    verdicts, where the policy's belief in the true disease replaces drawn diagnoses."""
     base = credit_every_state(credit)
     estimators = []
     for key, values in SWEEPS.items():
         for value in sorted({*values, attrgetter(key)(base)}):
             estimators.append(Estimator("cdpr", key, value, change_setting(base, key, value)))
     estimators += [Estimator("vineppo", "continuations", k, k) for k in VINE_CONTINUATIONS]
-    for h, k in SCORED:
-        scored = base.model_copy(update={"verdicts": "scored", "horizon": h, "continuations": k})
-        estimators.append(Estimator("cdpr_scored", "horizon, continuations", f"{h}, {k}", scored))
+    for horizon, count in SCORED:
+        scored = base.model_copy(update={"verdicts": "scored", "horizon": horizon, "continuations": count})
+        estimators.append(Estimator("cdpr_scored", "horizon, continuations", f"{horizon}, {count}", scored))
     return estimators
 
 
 def credit_every_state(credit: Credit) -> Credit:
-    """Change the settings so that every decision gets a value, and nothing is cached between batches."""
+    """Return a copy of the settings under which every decision gets a value, and nothing is cached between batches."""
     cache = credit.cache.model_copy(update={"scope": "batch"})
     return credit.model_copy(update={"select_all": True, "max_states": None, "cache": cache})
 
 
 def change_setting(credit: Credit, key: str, value: int | str) -> Credit:
-    """Return settings in which ``key``, such as ``horizon`` or ``cache.reuse_group``, has another value."""
+    """Return a copy of the settings in which ``key``, such as ``horizon`` or ``cache.reuse_group``, has another
+    value."""
     name, _, name_in_section = key.partition(".")
     changed = getattr(credit, name).model_copy(update={name_in_section: value}) if name_in_section else value
     return credit.model_copy(update={name: changed})
 
 
 class CachedPolicy(Policy):
-    """A policy that generates each reply once. Reply k of a seed is always the same, so estimators that draw the same
-    replies share them."""
+    """A policy that generates each reply of the wrapped ``policy`` once. Reply k of a seed is always the same, so
+    estimators that draw the same replies share them."""
 
     def __init__(self, policy: Policy):
+        """Start without replies. ``known`` will hold them by (prompt, forced, seed) and then by number."""
         self.policy, self.known = policy, dict[tuple, dict[int, Turn]]()
 
     def must_diagnose(self, state: State) -> bool:
-        """As of the policy."""
+        """Whether the next reply of the wrapped policy has to be a diagnosis."""
         return self.policy.must_diagnose(state)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Return reply 0 of a seed."""
+        """Return the reply of number 0 for a seed."""
         return (await self.sample(state, (0,), forced, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Return the replies ``numbers`` of a seed; only those that are not known yet are generated."""
+        """Return the replies with these ``numbers`` for a seed, in their order. Only those that are not known yet are
+        generated."""
         known = self.known.setdefault((state.prompt_key, forced, seed), {})
         missing = [k for k in numbers if k not in known]
         if missing:
@@ -292,16 +309,16 @@ class CachedPolicy(Policy):
         return [known[k] for k in numbers]
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """As of the policy."""
+        """Score the diagnoses ``names`` by the wrapped policy; nothing is cached."""
         return await self.policy.score_diagnoses(state, names, forced)
 
     def name_start(self, turn: Turn) -> int:
-        """As of the policy."""
+        """Find where the name of the disease begins in a reply, by the wrapped policy."""
         return self.policy.name_start(turn)
 
 
 class Estimate(NamedTuple):
-    """Estimated advantages [decisions], and the number of tokens generated for all of them."""
+    """The estimated advantages, an array [decisions], and the number of tokens that were generated for all of them."""
 
     advantages: np.ndarray
     tokens: int
@@ -309,7 +326,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Replicate:
-    """Estimates the advantages of the decisions of ``truth`` with the random numbers of ``seed``."""
+    """Estimates the advantages of the decisions of ``truth`` with random numbers of its own, which ``seed`` fixes."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -318,18 +335,20 @@ class Replicate:
     seed: int
 
     async def estimate(self, setting: Credit | int) -> Estimate:
-        """Estimate by CDPR under these settings, or by VinePPO with this number of continuations."""
+        """Estimate the advantages by CDPR under these settings, or by VinePPO with this number of continuations."""
         return await (self.vineppo(setting) if isinstance(setting, int) else self.cdpr(setting))
 
     async def cdpr(self, credit: Credit) -> Estimate:
-        """Estimate by the process reward R_proc; the policy both acts and continues."""
+        """Estimate the advantages by the process reward R_proc of CDPR. The policy both proposes actions and continues
+        after them."""
         process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
         reports = await process.score(self.truth.groups, 0)
         tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
         return Estimate(self.truth.flatten([report.process for report in reports]), tokens)
 
     async def vineppo(self, count: int) -> Estimate:
-        """Estimate r + V(s') - V(s), V from ``count`` whole continuations of each state."""
+        """Estimate the advantages as VinePPO does: r + V(s') - V(s), with V from ``count`` continuations of each state
+        to the end of the episode."""
         return_of, groups = utility_of(self.settings), self.truth.groups
         draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
         calls = [state_values(draws[g], group, range(count), return_of) for g, group in enumerate(groups)]

@@ -1,7 +1,7 @@
-"""The credit of single decisions on test cases: CDPR's rule applied to the evaluated episodes.
+"""The credit of single decisions on test cases: CDPR's process reward, applied to the evaluated episodes.
 
 Training credits its own rollouts on training cases. Here the evaluated episodes of a case are its group, and every
-decision gets a value, also where CDPR's rule would not select its state. The settings ``credit`` are the same for all
+decision gets a value, also where CDPR would not select its state. The settings ``credit`` are the same for all
 policies, whatever their variants say.
 """
 
@@ -46,11 +46,11 @@ Source = Literal["suffix", "fresh"]
 
 @dataclass(frozen=True)
 class Ending:
-    """One continuation behind the value U_hat of an action, with the action's own effort included.
+    """One of the continuations from which the value U_hat of a candidate action was estimated.
 
-    ``source``: it is a ``suffix`` of the group or ``fresh``. ``correct`` is its verdict; ``tests``, ``cost_usd`` and
-    ``infeasible`` are the amounts in its ``utility``. ``path`` has the actions after the candidate, cut where a
-    diagnosis was forced.
+    ``source`` says whether it is a ``suffix`` of an evaluated episode or ``fresh``. ``correct`` is its verdict.
+    ``tests``, ``cost_usd`` and ``infeasible`` are the amounts in its ``utility``, with those of the candidate itself.
+    ``path`` has the actions after the candidate, only up to the step at which a diagnosis was forced.
     """
 
     source: Source
@@ -63,12 +63,13 @@ class Ending:
 
 
 class CreditedCase(BaseModel):
-    """A line of the artifact: the evaluated episodes of one case, one per decoding, and the credit of their decisions.
+    """The evaluated episodes of one case, one per decoding, and the credit of their decisions: a line of the file that
+    :func:`credit_workups` writes.
 
     ``process[i][t]`` is R_proc of decision t of episode i (None where forced, or without a value). ``selected[i][t]``
-    is the reason why training would select its state for credit (empty: it would not). ``states`` are those of
-    :class:`~cdpr.credit.scores.StateCredit` without token ids; ``endings[s][c]`` are the continuations behind candidate
-    c of state s. It names examinations and holds replies: it stays where the cases are.
+    is the reason why training would select its state for credit (empty: it would not). ``states`` are the states of the
+    episodes, without token ids. ``endings[s][c]`` are the continuations of candidate c of state s. A line names
+    examinations and holds replies, so it stays where the cases are.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,13 +86,14 @@ class CreditedCase(BaseModel):
 
 
 def read_credit(path: Path) -> Iterator[CreditedCase]:
-    """Yield the lines of an artifact. Raises pydantic's ValidationError for a line that is no credited case."""
+    """Yield the credited cases in a gzip file, one per line. Raises pydantic's ValidationError for a line that is
+    none."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         yield from map(CreditedCase.model_validate_json, lines)
 
 
 def credit_workups(settings: Settings, job: Job) -> None:
-    """Stage ``credit_workups``: credit a run's episodes on a few test cases of a data set.
+    """Stage ``credit_workups``: credit the decisions of a run's evaluated episodes, on a few test cases of a data set.
 
     Raises ValueError when the file holds no test case, GovernanceError before credentialed text is sent anywhere.
     """
@@ -99,6 +101,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
     credentialed = any(case.credentialed for case in cases)
     job.tags.update(disclosure_tags(check_judges(settings, cases[0].dataset, credentialed=credentialed)))
     own, start = (ModelSpec.of_folder(job.inputs[name], settings.policy) for name in ("policy", "init_policy"))
+    # The initial policy continues where the settings say so and it is not the policy itself.
     frozen = settings.credit.continuation.policy == "frozen_init" and own != start
     continues = PolicyAgent.build(settings, start, settings.training.temperature) if frozen else None
     environment = open_environment(settings, credentialed=credentialed)
@@ -114,8 +117,8 @@ def credit_workups(settings: Settings, job: Job) -> None:
 
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
-    """Choose the test cases whose decisions are credited: ``inspector.cases`` of a file, spread over the diseases, in
-    the order of the file."""
+    """Choose the test cases whose decisions are credited: ``inspector.cases`` cases of the file ``path``, spread over
+    the diseases. Returns them in the order of the file."""
     cases = read_test_cases(path)
     disease_of, name_of = attrgetter("diagnosis_results"), attrgetter("note_id")
     chosen = stratified_sample(cases, settings.inspector.cases, disease_of, name_of, SEED)
@@ -125,8 +128,8 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
 
 @dataclass
 class Crediting:
-    """Credits every decision of evaluated episodes. ``open_policy`` opens the policy at a temperature (0: greedy);
-    ``continues`` acts after candidates (None: the policy itself)."""
+    """Credits every decision of evaluated episodes. ``open_policy`` opens the evaluated policy at a temperature (0:
+    greedy). ``continues`` is the policy that acts after candidate actions (None: the evaluated policy)."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -135,7 +138,7 @@ class Crediting:
 
     @cached_property
     def process(self) -> ProcessReward:
-        """CDPR's process reward, with a value for every state."""
+        """CDPR's process reward, with settings under which every state gets a value."""
         settings, policy = self.settings, self.open_policy(self.settings.training.temperature)
         # Evaluated episodes are no draws at the temperature of training: p_hat comes from the n_s probes alone.
         credit = credit_every_state(settings.credit).model_copy(update={"own_actions": "apart"})
@@ -143,8 +146,8 @@ class Crediting:
         return ProcessReward(self.environment, policy, continues, credit, settings.utility, seed)
 
     async def credit_cases(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
-        """Credit the episodes of cases, whose rows are in the file ``evaluation``. Cases whose episodes cannot be
-        rebuilt are left out."""
+        """Credit the episodes of cases, whose rows are in the file ``evaluation``. Returns the credited cases. Cases
+        whose episodes cannot be rebuilt are left out."""
         rows = {(row.note_id, str(row.decoding)): row for row in read_rows(evaluation)}
         credited: list[CreditedCase | None] = []
         for start in tqdm(range(0, len(cases), _CASES_AT_ONCE), desc="credit", unit="batch", mininterval=5):
@@ -153,8 +156,8 @@ class Crediting:
         return [case for case in credited if case is not None]
 
     async def credit_case(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
-        """Credit the episodes of a case; ``rows`` are by name of the case and decoding. None where a rebuilt episode
-        differs from the evaluated one."""
+        """Credit the evaluated episodes of a case. ``rows`` has the rows of the evaluation by case identifier and
+        decoding. Returns None where a rebuilt episode differs from the evaluated one."""
         episodes = {}
         for decoding in self.settings.evaluation.decodings:
             row = rows[public_text(self.settings, case, case.note_id), decoding]
@@ -181,15 +184,16 @@ class Crediting:
         )
 
     async def _rebuild_episode(self, case: CaseRecord, row: EvaluationRow) -> Trajectory:
-        """Rebuild the evaluated episode of a row. Rows of credentialed cases have no replies: a new episode with the
-        seed of the evaluation replaces it."""
+        """Rebuild the evaluated episode of a row from its replies. Rows of credentialed cases have no replies: the
+        episode is then run again, with the seed of the evaluation."""
         if row.replies is not None:
             return await replay(self.environment, case, row.replies, row.forced)
         agent = self.open_policy(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
     def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
-        """Yield the continuations behind the value of a candidate action at the node ``key``; none for a diagnosis."""
+        """Yield the continuations from which the value of a candidate action at the node ``key`` was estimated. A
+        diagnosis has none."""
         step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)
         if isinstance(step.action, FinalDiagnosis):
             return
@@ -204,9 +208,9 @@ class Crediting:
 
 
 def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:
-    """Return the reason why each decision [trajectory][decision] would be selected for credit under the settings
-    ``rule``: ``disagreed``, ``entropy``, ``all``, or empty where it would not. (``credit`` itself values every
-    state.)"""
+    """Say for each decision why training would select its state for credit: returns ``disagreed``, ``entropy``, ``all``
+    or an empty text (it would not), as lists [trajectory][decision]. ``rule`` are the settings of training. ``credit``
+    has the state tree and the entropies of the group."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
     disagreed = credit.disagreed_states(rule)
     reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]

@@ -1,4 +1,4 @@
-"""Evaluate an agent on a benchmark: one row per case and decoding."""
+"""Evaluates an agent on a benchmark, with one row per case and decoding."""
 
 import asyncio
 import contextlib
@@ -40,8 +40,9 @@ _LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_tests", "n_na": "
 
 
 def evaluate_agent(settings: Settings, job: Job) -> None:
-    """Stage ``evaluate_agent``: evaluate an agent on a benchmark. The job's tags record where credentialed text was
-    sent, the models that answered under another name, and failures of judges."""
+    """Stage ``evaluate_agent``: evaluate an agent on a benchmark. The job's tags record the machines to which
+    credentialed text was sent, the names under which servers answered if they were not the requested ones, and failures
+    of judges."""
     run, policy = job.options["run"], job.inputs.get("policy")
     limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
     cases = read_test_cases(job.inputs["cases"], limit)
@@ -63,7 +64,7 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
 
 
 def read_test_cases(path: Path, limit: int | None = None) -> list[CaseRecord]:
-    """Read the first ``limit`` test cases of a file (None: all). Raises ValueError when there is none."""
+    """Read the first ``limit`` test cases of the file ``path`` (None: all). Raises ValueError when it has none."""
     cases = list(islice(iterate_records(path, "test"), limit))
     if not cases:
         raise ValueError(f"{path}: no case of split 'test'")
@@ -139,7 +140,7 @@ def evaluate(
 
 
 def _skip_rows(file: BinaryIO, note_ids: Sequence[str], decoding: Decoding) -> bool:
-    """Move behind the next rows of a file if they are those of the cases ``note_ids`` under a decoding. Otherwise cut
+    """Move ``file`` past its next rows if they are those of the cases ``note_ids`` under ``decoding``; otherwise cut
     off the rest of the file. Returns whether the rows were there."""
     start = file.tell()
     with contextlib.suppress(ValidationError):  # of an incomplete line
@@ -152,7 +153,7 @@ def _skip_rows(file: BinaryIO, note_ids: Sequence[str], decoding: Decoding) -> b
 
 def _list_warnings(settings: Settings, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     """Yield a sentence for each thing that went wrong without an error: calls without an answer, cut prompts, cut
-    results, and failures of judges."""
+    results, and failures of judges. Yields nothing where all went well."""
     fields = ("calls", "silent", "too_long", "refused", "failed", "cut", "cut_results")
     count = {name: sum(getattr(row, name) for row in rows) for name in fields}
     if count["silent"]:
@@ -176,11 +177,12 @@ def _list_warnings(settings: Settings, rows: Sequence[EvaluationRow]) -> Iterato
 async def run_metered(
     environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int, second: TableJudge | None
 ) -> list[tuple[Trajectory, Meter]]:
-    """Run one episode per case, all at the same time; returns each with the usage of the agent's model. The ``second``
-    judge judges each diagnosis too. An error of one episode is raised after all others have ended, because their paid
-    calls have to be recorded."""
+    """Run one episode per case, all at the same time. Returns each trajectory with the usage of the agent's model. The
+    ``second`` judge, if there is one, prepares its verdict on each diagnosis. An error of one episode is raised after
+    all others have ended, because their paid calls have to be recorded."""
 
     async def run_one(case: CaseRecord) -> tuple[Trajectory, Meter]:
+        """Run the episode of one case; returns the trajectory and the usage of the agent's model."""
         with metering() as meter:
             episode = await run_episode(environment, agent, case, case_seed(seed, case))
         if second and episode.diagnosis is not None:
@@ -191,11 +193,11 @@ async def run_metered(
 
 
 def evaluate_cases(agent: Agent, cases: Sequence[CaseRecord], settings: Settings | None = None) -> list[EvaluationRow]:
-    """Run one episode of the agent for each case. Returns one row per case: correctness, examinations, US dollars,
-    utility.
+    """Run one episode of the agent for each case. Returns one row per case, with correctness, examinations, US dollars
+    and utility.
 
-    ``settings`` (by default the paper's) set prices of decisions, turns, budget, judge and seed. Raises what the agent
-    raises, and as :func:`~cdpr.environment.opening.open_environment`. Source: paper, equation "utility".
+    ``settings`` (None: the paper's) set the weights of the utility, turns, budget, judge and seed. Raises what the
+    agent raises, and as :func:`~cdpr.environment.opening.open_environment`. Source: paper, equation "utility".
     """
     settings = settings or Settings()
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
@@ -214,7 +216,8 @@ def evaluation_row(
     meter: Meter,
     judging: Judging | None = None,
 ) -> EvaluationRow:
-    """Make the row of one episode; texts of credentialed cases become pseudonyms or are left out."""
+    """Make the row of one episode. ``meter`` has the usage of the agent's model, ``judging`` what models did in
+    judging. Texts of credentialed cases become pseudonyms or are left out."""
     case, tests = episode.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else episode.effort()
     usage = {name: value for name, value in vars(meter).items() if name in EvaluationRow.model_fields}
@@ -243,8 +246,8 @@ def evaluation_row(
 def record_judging(
     environment: DiagnosticEnvironment, episode: Trajectory, second: TableJudge | None
 ) -> Judging | None:
-    """Record what language models did in judging an episode and matching its requests; None where tables alone did
-    both."""
+    """Record what language models did in judging the diagnosis of an episode and in matching its requests. Returns None
+    where tables of names did both."""
     judge, matcher, case = environment.judge, environment.matcher, episode.case
     if second is None and not judge.counters and not matcher.counters:
         return None
@@ -262,8 +265,8 @@ def record_judging(
 
 
 def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
-    """Describe failures of the judge, the second judge and the matcher by the shares of their unreadable answers; empty
-    without any."""
+    """Describe failures of the judge, the second judge and the matcher, each by the number of its unreadable answers.
+    Empty where at most one in twenty answers of each was unreadable."""
     judged = [row.judging for row in rows if row.judging]
     by = Counter(judging.by for judging in judged)
     second = [judging.second_invalid for judging in judged if judging.second is not None]
@@ -277,7 +280,8 @@ def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
 
 
 def whole_record_effort(case: CaseRecord) -> Effort:
-    """Compute the effort of requesting all examinations of a case, each billing group charged once."""
+    """Compute the effort of requesting all examinations of a case. Examinations that are billed together are charged
+    once."""
     physical = sum(map(is_physical, case.key_pertinent_results_dict))
     others = len(case.key_pertinent_results_dict) - physical
     return Effort(others, others, physical=physical, cost_usd=whole_record_usd(case))

@@ -1,4 +1,4 @@
-"""Evaluations as one tidy frame, the metrics that are means over it, and estimates with intervals."""
+"""Evaluations as one frame with a row per case, metrics as means over it, and estimates with intervals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from .significance import percentile_interval
 class Metric:
     """A metric of the tables: the mean over cases of a ``field`` of :class:`~cdpr.evaluation.row.EvaluationRow`.
 
-    Tables print it times ``factor`` under ``header``, the main table under ``short``; captions explain it by ``about``.
-    ``main``: the main table has it for every data set. ``compared``: tables of comparisons show its differences
-    between methods.
+    Tables print the mean times ``factor`` under ``header``, the main table under ``short``. Captions explain it by
+    ``about``. ``main``: the main table has it for every data set. ``compared``: tables of comparisons show its
+    differences between methods.
     """
 
     name: str
@@ -35,8 +35,9 @@ class Metric:
 
 
 def metrics_by_name(*metrics: Metric) -> Mapping[str, Metric]:
-    """Return metrics by name. Raises TypeError for a metric whose field no row has, and for one of the main table
-    without ``short`` and ``about``. It runs when the module is imported, so that a mistake is found before any job."""
+    """Return the metrics by name. Raises TypeError for a metric whose field is not in a row of evaluations, and for one
+    of the main table without ``short`` and ``about``. It runs when the module is imported, so that a mistake is found
+    before any job."""
     for metric in metrics:
         if metric.field not in EvaluationRow.model_fields or (metric.main and not (metric.short and metric.about)):
             raise TypeError(f"metric {metric.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
@@ -72,8 +73,8 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
 
     The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow` without texts, and
     those of :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``. Raises :class:`EvaluationError` for a
-    missing or empty file, a line that is no row, a case that appears twice, or decodings that do not cover the same
-    cases.
+    missing or empty file, a line that is no row, a case that appears twice under one decoding, or decodings that do not
+    cover the same cases.
     """
     path = Path(path)
     rows: dict[tuple[str, str], EvaluationRow] = {}
@@ -108,8 +109,8 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
 
 
 def by_run(rows: pd.DataFrame, fields: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return fields of the rows of one data set and decoding as numbers, an array [cases, fields] for each run. Raises
-    EvaluationError when runs differ in cases."""
+    """Return ``fields`` of the rows of one data set and decoding as numbers: an array [cases, fields] for each run.
+    Raises EvaluationError when the runs were evaluated on different cases."""
     frames = {str(run): frame for run, frame in rows.groupby("run", sort=False)}
     first, *others = frames
     for other in others:
@@ -123,16 +124,16 @@ def by_run(rows: pd.DataFrame, fields: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def metric_fields() -> list[str]:
-    """Return the fields of :data:`METRICS`, in their order."""
+    """Return the field of each of :data:`METRICS`, in their order."""
     return [metric.field for metric in METRICS.values()]
 
 
 def estimate(name: str, by_seed: Iterable[float], draws: np.ndarray) -> dict[str, Any]:
-    """Describe a figure by columns of a table row. ``by_seed`` has its value for each training seed, ``draws``
-    [resamples] its bootstrap values.
+    """Describe a metric by columns of a table row. ``by_seed`` has its value for each training seed, ``draws`` its
+    bootstrap values, shape [resamples].
 
     The columns are ``NAME``, the mean of the seeds; ``NAME_low`` and ``NAME_high``, its 95% interval; ``NAME_seed_sd``,
-    the standard deviation over seeds (None for one seed); and ``NAME_by_seed``.
+    the standard deviation over seeds (None for one seed); and ``NAME_by_seed``, the values.
     """
     values = np.array(list(by_seed))
     low, high = percentile_interval(draws)
@@ -142,17 +143,17 @@ def estimate(name: str, by_seed: Iterable[float], draws: np.ndarray) -> dict[str
 
 
 def estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
-    """Describe all :data:`METRICS` by columns as of :func:`estimate`, from ``by_seed`` [seeds, metrics] and ``draws``
-    [resamples, metrics]; the latter are also in the column ``draws``."""
+    """Describe all :data:`METRICS` by the columns of :func:`estimate`. ``by_seed`` [seeds, metrics] has their values,
+    ``draws`` [resamples, metrics] their bootstrap values; the latter are also returned, as the column ``draws``."""
     row: dict[str, Any] = {"draws": draws}
-    for i, name in enumerate(METRICS):
-        row |= estimate(name, by_seed[:, i], draws[:, i])
+    for column, name in enumerate(METRICS):
+        row |= estimate(name, by_seed[:, column], draws[:, column])
     return row
 
 
 def average(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average the rows of :func:`estimates` of several data sets without weights, as in the paper's "Average" columns.
-    Cases were resampled data set by data set, seeds alike. Raises ValueError when the rows differ in their number of
-    seeds."""
+    """Average rows of :func:`estimates`, one per data set, without weights, as in the paper's "Average" columns. The
+    bootstrap values can be averaged too: each data set resampled its own cases, and all resampled the seeds alike.
+    Raises ValueError when the rows differ in their number of seeds."""
     by_seed = np.mean([[row[f"{name}_by_seed"] for name in METRICS] for row in rows], axis=0).T
     return estimates(by_seed, np.mean([row["draws"] for row in rows], axis=0))

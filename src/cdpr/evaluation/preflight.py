@@ -1,7 +1,7 @@
-"""Check before training, which takes hours, whether the experiment can answer its question.
+"""Checks before training, which takes hours, whether the experiment can answer its question.
 
-The episodes of the policy before training show its headroom: the accuracy that better reading of the results could
-gain, and that better choices of examinations could gain.
+The episodes of the policy before training show its headroom: how much accuracy better reading of results could gain,
+and how much better choices of examinations could gain.
 """
 
 from collections import Counter
@@ -44,17 +44,18 @@ _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility"
 
 
 class Headroom(BaseModel, frozen=True, extra="forbid"):
-    """The headroom of a policy on one data set under one decoding: means over cases, as fractions, US dollars and units
-    of utility.
+    """The headroom of a policy on one data set under one decoding: means over cases, as fractions, US dollars (``aec``)
+    and units of utility.
 
-    ``accuracy``, ``aec``, ``aen`` and ``utility`` are the policy's own. ``immediate`` is its accuracy when it must
-    diagnose at once, ``at_once`` how often it does so by choice. ``chance`` is the accuracy of the commonest diagnosis
-    for every case. ``cost_to_test`` is the cost term of the utility over the test term (None without tests).
+    ``accuracy``, ``aec``, ``aen`` (number of examinations) and ``utility`` are the policy's own. ``immediate`` is its
+    accuracy when it must diagnose at once, ``at_once`` the share of cases in which it does so by choice. ``chance`` is
+    the accuracy of naming the commonest diagnosis for every case. ``cost_to_test`` is the cost term of the utility over
+    the test term (None without tests).
 
-    The others compare it with agents that know the exact posterior; None where the posterior is not known. ``exact`` is
-    the accuracy of the posterior's likeliest disease on the results that the policy read. ``best_choice`` is the
-    accuracy of the best choice of examinations at the policy's spend (:func:`accuracy_at_spend`). ``best_utility`` and
-    ``best_aec`` are those of value of information at its own spend.
+    The other values come from agents that know the exact posterior; None where it is not known. ``exact`` is the
+    accuracy of the posterior's likeliest disease on the results that the policy read. ``best_choice`` is the accuracy
+    of the best choice of examinations at the policy's cost (:func:`accuracy_at_spend`). ``best_utility`` and
+    ``best_aec`` are those of the agent that maximises the utility, at its own cost.
     """
 
     dataset: str
@@ -83,15 +84,15 @@ class Headroom(BaseModel, frozen=True, extra="forbid"):
 
 
 def _subtract(first: float | None, second: float | None) -> float | None:
-    """Return first minus second; None where one of them is unknown."""
+    """Return ``first`` minus ``second``; None where one of them is None."""
     return None if first is None or second is None else first - second
 
 
 class Resolution(BaseModel, frozen=True, extra="forbid"):
     """The smallest true differences between two trained methods, in ``accuracy`` (a fraction) and ``utility``, that an
-    experiment with this number of cases and seeds can detect; None with one seed, which detects none.
-    ``accuracy_variance`` and ``utility_variance`` are variances over cases of the difference between one run of each.
-    """
+    experiment with this number of cases and seeds can detect. They are None with one seed, which detects none.
+    ``accuracy_variance`` and ``utility_variance`` are variances over cases of the difference between one run of each
+    method."""
 
     dataset: str
     cases: int
@@ -103,10 +104,10 @@ class Resolution(BaseModel, frozen=True, extra="forbid"):
 
 
 class Preflight(BaseModel, extra="forbid"):
-    """The content of ``preflight.json``.
+    """The content of ``preflight.json``: whether the experiment can answer its question.
 
-    ``warm_start`` and ``immediate`` are in-domain mean utilities of the policy before training, sampled as in training:
-    of its own choices, and of immediate diagnoses. It is ``safe`` to train where the first is higher; otherwise
+    ``warm_start`` and ``immediate`` are in-domain mean utilities of the policy before training: of its own choices,
+    sampled as in training, and of immediate diagnoses. It is ``safe`` to train where the first is higher; otherwise
     ``weaknesses`` hold a warning. ``obstacles`` are, by data set, the reasons why the experiment cannot answer its
     question there. ``unavailable`` are, by data set, the reasons why the exact posterior is not known. ``message`` is
     the summary that is printed.
@@ -124,8 +125,9 @@ class Preflight(BaseModel, extra="forbid"):
 
 
 def check_headroom(settings: Settings, job: Job) -> None:
-    """Stage ``check_headroom``: measure what the policy before training leaves to learn, and whether the planned cases
-    and seeds can show it. The result is written and printed as a warning, never as an error."""
+    """Stage ``check_headroom``: measure what the policy before training can still learn, and whether the planned cases
+    and seeds can show it. Writes ``preflight.json`` and prints its summary. A bad result is a warning, never an
+    error."""
     headrooms: list[Headroom] = []
     resolutions: list[Resolution] = []
     unavailable: dict[str, str] = {}
@@ -150,7 +152,7 @@ def check_headroom(settings: Settings, job: Job) -> None:
         warm_start=start, immediate=never, safe=start > never, headrooms=headrooms, resolutions=resolutions,
         unavailable=unavailable,
     )  # fmt: skip
-    judge(preflight, settings.utility.cost_unit_usd)
+    judge_experiment(preflight, settings.utility.cost_unit_usd)
     write_text(job.out["preflight"], preflight.model_dump_json(indent=2) + "\n")
     job.metrics.update(warm_start_utility=start, immediate_utility=never)
     print(preflight.message)
@@ -166,9 +168,9 @@ def measure_headroom(
 ) -> Headroom:
     """Measure the headroom of a policy from its episodes under one decoding.
 
-    ``rows`` are those of its own choices, ``immediate`` those of immediate diagnoses. ``exact`` is the result of
-    :func:`exact_accuracy`, ``references`` has the episodes of each of :data:`REFERENCES`; both are left out where the
-    posterior is not known.
+    ``rows`` are the episodes with the policy's own choices, ``immediate`` those in which it had to diagnose at once.
+    ``exact`` is the result of :func:`exact_accuracy`, ``references`` has the episodes of each agent in
+    :data:`REFERENCES`. The last two are left out where the exact posterior is not known.
     """
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
     figures: dict[str, Any] = {name: mean(rows, field) for name, field in _MEANS.items()}
@@ -182,8 +184,9 @@ def measure_headroom(
 
 
 def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) -> float:
-    """Compute the accuracy of the exact posterior's likeliest disease, given the results that each episode of ``rows``
-    obtained. The file ``cases`` must have been written by the synthetic hospital of ``dataset``."""
+    """Compute how often the likeliest disease of the exact posterior is the true one, given the results that each
+    episode of ``rows`` obtained. Returns a share. The file ``cases`` must have been written by the synthetic hospital
+    of ``dataset``."""
     environment, reader = DiagnosticEnvironment(settings.environment), ZeroTest(settings, dataset)
     records = {case.note_id: case for case in iterate_records(cases, "test")}
     right = 0
@@ -198,11 +201,11 @@ def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) ->
 
 
 def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
-    """Compute the best accuracy that these policies reach at an average of at most ``spend`` US dollars per case.
+    """Compute the best accuracy that some policies reach at an average of at most ``spend`` US dollars per case.
 
-    Each of ``references`` has the episodes of one policy. Candidates are each policy that is cheap enough, and each
-    mixture of such a policy with a dearer one, which acts on as many random cases as the money pays for. Raises
-    ValueError where all spend more.
+    Each of ``references`` has the episodes of one policy. A policy that costs too much may be mixed with one that is
+    cheap enough: it then acts on as many random cases as the money pays for, and the cheap one on all others. Raises
+    ValueError where all policies cost more.
     """
     points = [(mean(rows, "cost_usd"), mean(rows, "correct")) for rows in references]
     affordable = [(cost, accuracy) for cost, accuracy in points if cost <= spend]
@@ -214,11 +217,12 @@ def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
 
 
 def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolution:
-    """Measure the smallest differences that two methods with ``seeds`` seeds can show on a data set. ``rows`` has the
-    episodes of one policy under one decoding or two.
+    """Measure the smallest differences between two methods with ``seeds`` seeds each that can be shown on a data set.
+    ``rows`` has the episodes of one policy under one decoding or two.
 
-    Assumed: two methods trained from one start differ by case as the greedy and the sampled episodes of that start do
-    (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and :data:`SEED_SD`.
+    The methods are not trained yet. It is assumed that they will differ, case by case, as the greedy and the sampled
+    episodes of that policy do; with a single decoding, as two independent policies of its accuracy. :data:`CASE_SHARE`
+    and :data:`SEED_SD` are assumed too.
     """
     cases, figures = len(rows[0]), dict[str, Any]()
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
@@ -230,18 +234,18 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
 
 
 def mean(rows: Rows, name: str) -> float:
-    """Average a field of rows over cases."""
+    """Average the field ``name`` of rows over cases."""
     return float(_column(rows, name).mean())
 
 
 def _column(rows: Rows, name: str) -> np.ndarray:
-    """Return a field of rows as numbers [cases], in the order of the names of the cases."""
+    """Return the field ``name`` of rows as an array of numbers [cases], sorted by the case identifier."""
     return np.array([getattr(row, name) for row in sorted(rows, key=lambda row: row.note_id)], dtype=float)
 
 
-def judge(preflight: Preflight, cost_unit_usd: float) -> None:
+def judge_experiment(preflight: Preflight, cost_unit_usd: float) -> None:
     """Fill in ``obstacles``, ``weaknesses`` and ``message`` of a preflight. Obstacles are those under the first
-    decoding, which the main table shows."""
+    decoding, which the main table shows. ``cost_unit_usd`` is named in the message."""
     first = preflight.headrooms[0].decoding
     resolutions = {resolution.dataset: resolution for resolution in preflight.resolutions}
     for headroom in preflight.headrooms:
@@ -258,12 +262,14 @@ def judge(preflight: Preflight, cost_unit_usd: float) -> None:
 
 
 def starting_utility(preflight: Preflight) -> str:
-    """Write one sentence with the mean utilities per case before training, with examinations and without."""
+    """Write one sentence with the mean utilities per case before training, with examinations and with immediate
+    diagnoses."""
     return str(_texts()["start"].format(p=preflight))
 
 
 def verdict(preflight: Preflight) -> str:
-    """Write one sentence that says whether the experiment can answer its question."""
+    """Write one sentence that says whether the experiment can answer its question: yes, no, in part (on some data
+    sets), or not known."""
     lost = preflight.obstacles
     unknown = IN_DOMAIN in preflight.unavailable
     answer = "no" if IN_DOMAIN in lost else "unknown" if unknown else "part" if lost else "yes"
@@ -272,8 +278,8 @@ def verdict(preflight: Preflight) -> str:
 
 
 def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
-    """List the reasons why nothing about the choice of examinations can be learned or shown on a data set. ``least``
-    are the smallest differences that its cases and seeds can show."""
+    """List the reasons why nothing about the choice of examinations can be learned or shown on a data set; empty where
+    there is none. ``least`` has the smallest differences that the data set's cases and seeds can show."""
     accuracy_low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
     points, utility = headroom.choice, headroom.choice_utility
     names = []
@@ -293,12 +299,12 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
 
 @cache
 def _texts() -> dict[str, Any]:
-    """Read the sentences of the preflight."""
+    """Read the sentences that the preflight prints, by name, from ``preflight.yaml``."""
     return parse_yaml(shipped_text(__package__, "preflight.yaml"))
 
 
 def _rows_by_decoding(job: Job, run: str, dataset: str) -> dict[str, list[EvaluationRow]]:
-    """Read the rows of a run on a data set, by decoding."""
+    """Read the rows of a run on a data set from the job's inputs; returns them by decoding."""
     by_decoding: dict[str, list[EvaluationRow]] = {}
     for row in read_rows(Path(job.inputs[f"{run}_{dataset}"])):
         by_decoding.setdefault(row.decoding, []).append(row)

@@ -1,4 +1,4 @@
-"""Rebuild finished episodes from the replies in evaluation rows and the results in cases."""
+"""Rebuilds finished episodes from the replies in evaluation rows and the results in cases."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -14,14 +14,14 @@ COUNTS = tuple(field.name for field in fields(Effort) if field.name != "cost_usd
 async def replay(
     environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str], forced: bool = False
 ) -> Trajectory:
-    """Rebuild the finished episode of a case from the texts of its ``replies``. ``forced``: the last one had to be a
-    diagnosis. A last reply without a diagnosis is invalid, as in the evaluation."""
+    """Rebuild the finished episode of a case from the texts of its ``replies``; returns its trajectory. ``forced`` says
+    that the last reply had to be a diagnosis. A last reply without a diagnosis is invalid, as in the evaluation."""
     state = await state_after(environment, case, replies[:-1])
     return environment.finish(state, await environment.respond(state, Turn(replies[-1])), forced)
 
 
 async def state_after(environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str]) -> State:
-    """Rebuild the state of a case that follows the texts ``replies``."""
+    """Rebuild the state of a case after the texts ``replies``; the environment answers each reply again."""
     state = environment.initial(case)
     for reply in replies:
         state = state.after(await environment.respond(state, Turn(reply)))

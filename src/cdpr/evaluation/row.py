@@ -15,14 +15,14 @@ Decoding = Literal["greedy", "sampled"]
 
 
 class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
-    """What language models did in judging an episode and matching its requests. Rows have it only where the settings
+    """What language models did in judging an episode and matching its requests. A row has it only where the settings
     name such a model.
 
-    ``by`` is what decided the verdict: the ``table`` of names, the ``model``, or the table because the model's answer
-    was no verdict (``invalid``); None without a diagnosis. ``several``: the diagnosis listed several diseases, and the
-    first of them was judged. ``second`` is the second judge's verdict, None without one; ``second_invalid``: its answer
-    was no verdict, and the table judged in its place. ``n_matched`` requests were matched by the model;
-    ``n_unmatched`` were not, because its answer was unusable.
+    ``by`` is what decided the verdict: the ``table`` of names, the ``model``, or ``invalid``: the table, because the
+    model's answer was no verdict; None without a diagnosis. ``several``: the diagnosis listed several diseases, and the
+    first of them was judged. ``second`` is the second judge's verdict, None without one. ``second_invalid``: its answer
+    was no verdict, and the table judged in its place. ``n_matched`` counts requests that the model matched,
+    ``n_unmatched`` those that it did not match because its answer was unreadable.
     """
 
     by: Literal["table", "model", "invalid"] | None = None
@@ -87,20 +87,22 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
     @field_validator("n_na")
     @classmethod
     def _is_sum(cls, n_na: int, info: ValidationInfo) -> int:
-        """Check that N_na is the number of unavailable plus that of invalid requests."""
+        """Check that ``n_na`` is the number of unavailable requests plus that of invalid replies; returns it."""
         unavailable, invalid = info.data.get("n_unavailable", 0), info.data.get("n_invalid", 0)
         if n_na != unavailable + invalid:
             raise ValueError(f"{n_na} is not n_unavailable {unavailable} + n_invalid {invalid}")
         return n_na
 
     def line(self) -> str:
-        """Return the row as one line of JSON, without ``judging`` and ``models`` where they are None."""
+        """Return the row as one line of JSON, with the line end. ``judging`` and ``models`` are left out where they are
+        None."""
         left_out = {name for name in ("judging", "models") if getattr(self, name) is None}
         return json.dumps(self.model_dump(exclude=left_out), ensure_ascii=False) + "\n"
 
 
 def public_text(settings: Settings, case: CaseRecord, text: str) -> str:
-    """Return a text of a case as records may hold it: unchanged, or as a pseudonym where the case is credentialed."""
+    """Return a text of a case as evaluation files may hold it: unchanged, or as a pseudonym where the case is
+    credentialed (under a data use agreement)."""
     return pseudonym(settings.paths.state, text) if case.credentialed else text
 
 

@@ -1,7 +1,7 @@
-"""Intervals, paired tests, power, and agreement of judges.
+"""Confidence intervals, paired tests, power, and agreement of judges.
 
-All training seeds are evaluated on the same cases, and both are samples: other cases would change a figure, and so
-would another training. So intervals resample both (:func:`crossed_bootstrap`).
+All training seeds are evaluated on the same cases. Both are samples: other cases would change a result, and so would
+another training. So intervals resample both (:func:`crossed_bootstrap`).
 """
 
 import math
@@ -29,11 +29,11 @@ class McNemar(NamedTuple):
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Compute the 95% score interval of a proportion, as fractions.
+    """Compute the 95% score interval of a proportion; returns (low, high) as fractions.
 
-    Source: Wilson, JASA 22 (1927): (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n); equal to
-    ``scipy.stats.binomtest``, whose import takes most of a second. Raises ValueError unless 0 <= successes <= trials
-    and trials > 0.
+    Source: Wilson, JASA 22 (1927): (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n). ``scipy.stats.binomtest``
+    computes the same, but its import takes most of a second. Raises ValueError unless 0 <= successes <= trials and
+    trials > 0.
     """
     from scipy.special import ndtri
 
@@ -48,12 +48,13 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, dataset: str = "") -> np.ndarray:
     """Resample seeds and cases. Takes ``values`` [seeds, cases, metrics]; returns bootstrap means [resamples, metrics].
 
-    A draw is the mean, plus the shift from resampling the cases, plus the shift from resampling the seeds. (Drawing
-    both at once would count their interaction three times: Owen, Ann. Appl. Stat. 1 (2007).) Resamples of few seeds are
-    too narrow, so the shift of the seeds is multiplied by :func:`few_units`. With a single seed the draws vary by the
-    cases alone. All metrics share the resamples. ``dataset`` names the set of cases: the cases of different data sets
-    are resampled independently, the seeds alike, since each policy is evaluated on all of them. Raises ValueError
-    without seeds, cases or resamples.
+    A draw is the mean, plus the shift of the mean when the cases are resampled, plus its shift when the seeds are
+    resampled. (Resampling both at once would count their interaction three times: Owen, Ann. Appl. Stat. 1 (2007).)
+    Resamples of few seeds vary too little, so the shift of the seeds is multiplied by :func:`narrowness`. With a
+    single seed the draws vary by the cases alone. All metrics share the resamples.
+
+    ``dataset`` names the set of cases. The cases of different data sets are resampled independently, the seeds alike,
+    since each policy is evaluated on all data sets. Raises ValueError without seeds, cases or resamples.
     """
     table = np.asarray(values, dtype=float)
     if table.ndim != 3 or 0 in table.shape[:2] or resamples <= 0:
@@ -62,15 +63,16 @@ def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, dataset: str
     draws = _resampled(table.mean(axis=0), resamples, derive_seed(seed, dataset))
     if seeds > 1:
         by_seed = table.mean(axis=1)
-        draws += few_units(seeds) * _resampled(by_seed - by_seed.mean(axis=0), resamples, derive_seed(seed, "seeds"))
+        draws += narrowness(seeds) * _resampled(by_seed - by_seed.mean(axis=0), resamples, derive_seed(seed, "seeds"))
     return draws
 
 
-def few_units(units: int) -> float:
-    """Return the factor by which a percentile interval over n ``units`` (at least 2) is too narrow, such as 1.58 for 5.
+def narrowness(units: int) -> float:
+    """Compute the factor by which a percentile interval over n ``units`` (at least 2) must be widened, such as 1.58 for
+    5.
 
-    The variance of the resampled mean is (n - 1) / n of the true one, and its quantiles are the normal's instead of
-    Student's. Source: Hesterberg, Am. Stat. 69 (2015), "narrowness bias" and the expanded percentile interval.
+    The variance of the resampled mean is (n - 1) / n of the true variance, and its quantiles are the normal's in place
+    of Student's. Source: Hesterberg, Am. Stat. 69 (2015), "narrowness bias" and the expanded percentile interval.
     """
     from scipy.special import ndtri, stdtrit
 
@@ -87,8 +89,8 @@ def _resampled(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
-    """Draw resamples with replacement. Returns how often each unit is in each of them, [resamples, units]. Cached,
-    because all methods on a data set share the resamples."""
+    """Draw resamples of the units with replacement. Returns how often each unit is in each resample, shape [resamples,
+    units]. The result is cached, because all methods on a data set share the resamples."""
     rng = np.random.default_rng(seed)
     counts = np.empty((resamples, units), dtype=np.uint16 if units < 2**16 else np.uint32)
     for start in range(0, resamples, BLOCK):
@@ -99,16 +101,17 @@ def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
 
 
 def percentile_interval(draws: np.ndarray) -> tuple[float, float]:
-    """Compute the 95% percentile bootstrap interval of draws [resamples] (Efron 1979), as (low, high)."""
+    """Compute the 95% percentile bootstrap interval of ``draws`` [resamples] (Efron 1979); returns (low, high)."""
     low, high = np.quantile(draws, [(1 - 0.95) / 2, 1 - (1 - 0.95) / 2])
     return float(low), float(high)
 
 
 def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
-    """Test, exactly and two-sided, whether two agents are right equally often on the same cases.
+    """Test, exactly and two-sided, whether two agents are right equally often on the same cases. Returns the numbers of
+    cases that only one of them got right, and the p-value.
 
     ``first`` and ``second`` are booleans [cases]. Only cases on which the agents differ carry information: if both are
-    equally good, each is as likely to be the one that is right. Source: McNemar, Psychometrika 12 (1947), exact
+    equally good, each is as likely as the other to be right there. Source: McNemar, Psychometrika 12 (1947), exact
     binomial form.
     """
     from scipy.special import bdtr
@@ -125,10 +128,11 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
     """Compute the probability that the exact McNemar test detects a true difference in accuracy (two-sided, level
     ``alpha``).
 
-    ``discordant`` is the share of cases on which the two agents differ, ``difference`` the share that only the one gets
-    right minus the share that only the other gets right. The number of discordant cases is binomial, and so is, given
-    it, the number that the one gets right (unconditional power). Source: Duffy, Biometrics 40 (1984); large samples:
-    Connor, Biometrics 43 (1987). Raises ValueError for no cases, or for a difference larger than ``discordant``.
+    ``discordant`` is the share of cases on which the two agents differ. ``difference`` is the share that only the first
+    gets right minus the share that only the second gets right. The number of discordant cases is binomial. Given this
+    number, so is the number of them that the first gets right (unconditional power). Source: Duffy, Biometrics 40
+    (1984); large samples: Connor, Biometrics 43 (1987). Raises ValueError for no cases, or for a difference larger than
+    ``discordant``.
     """
     from scipy.stats import binom
 
@@ -142,7 +146,7 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
     # For each count the largest minority that is still significant: twice its lower tail is at most alpha.
     minority = binom.ppf(alpha / 2, counts, 0.5)
     minority = np.where(2 * binom.cdf(minority, counts, 0.5) <= alpha, minority, minority - 1)
-    share = (discordant + difference) / (2 * discordant)  # of discordant cases that the one gets right
+    share = (discordant + difference) / (2 * discordant)  # of discordant cases that the first gets right
     rejected = binom.cdf(minority, counts, share) + binom.cdf(minority, counts, 1 - share)
     return float(chance @ np.where(minority >= 0, rejected, 0.0))
 
@@ -150,8 +154,8 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
 def detectable_difference(cases: int, discordant: float) -> float:
     """Find the smallest true difference in accuracy, as a fraction, that the exact McNemar test detects with 80% power.
 
-    ``discordant`` as in :func:`power_of_difference`, whose inverse this is. ``math.inf`` where even a difference as
-    large as ``discordant`` allows stays below the power. Raises ValueError for no cases or no fraction.
+    ``discordant`` is the share of ``cases`` on which the two agents differ. Returns ``math.inf`` where even the largest
+    difference that it allows has less power. Raises ValueError for no cases, or a share outside 0..1.
     """
     from scipy.optimize import brentq
 
@@ -161,10 +165,12 @@ def detectable_difference(cases: int, discordant: float) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values to keep the family-wise error, in the order of ``p_values``.
+    """Adjust p-values for multiple tests, so that the family-wise error is kept. Returns them in the order of
+    ``p_values``.
 
     The i-th smallest of m is multiplied by m - i + 1, made monotone and capped at 1. Source: Holm, Scand. J. Stat. 6
-    (1979). (``statsmodels`` takes a tenth of a second a call.) Raises ValueError for a value outside 0..1.
+    (1979). (The function of ``statsmodels`` takes a tenth of a second per call.) Raises ValueError for a value outside
+    0..1.
     """
     raw = np.asarray(p_values, dtype=float)
     if not ((raw >= 0) & (raw <= 1)).all():
@@ -175,12 +181,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def standard_error(cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float) -> float:
-    """Compute the standard error of the difference between the means of two methods, each trained with ``seeds`` seeds
-    and evaluated on the same ``cases``: sqrt(v (k / C + (1 - k) / (C S)) + 2 s² / S).
+    """Compute the standard error of the difference between the means of two methods, each trained with S ``seeds`` and
+    evaluated on the same C ``cases``: sqrt(v (k / C + (1 - k) / (C S)) + 2 s² / S).
 
-    v is ``paired_variance``, that of the difference between one run of each method on one case. Its part k, the
-    ``case_share``, stays with the case for all seeds and is averaged over cases alone. s, the ``seed_sd``, is the
-    deviation of a method's mean over all cases between trainings. Source: variance of a mean with cases and seeds as
+    v, the ``paired_variance``, is the variance over cases of the difference between one run of each method. Its part k,
+    the ``case_share``, is the same for all seeds, so only more cases reduce it. s, the ``seed_sd``, is the standard
+    deviation between trainings of a method's mean over all cases. Source: variance of a mean with cases and seeds as
     crossed random effects (Searle, Casella and McCulloch, Variance Components, 1992). Raises ValueError for no cases or
     seeds, or a share outside 0..1.
     """
@@ -193,9 +199,9 @@ def standard_error(cases: int, seeds: int, paired_variance: float, case_share: f
 def smallest_difference(
     cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float, power: float = 0.8
 ) -> float | None:
-    """Find the smallest true difference between two methods that an experiment shows with probability ``power``: its
-    95% interval (:func:`crossed_bootstrap`) excludes zero. Returns None for one seed, whose comparisons are always
-    open. Arguments as of :func:`standard_error`.
+    """Find the smallest true difference between two methods that an experiment shows with probability ``power``. It is
+    shown where its 95% interval (:func:`crossed_bootstrap`) excludes zero. The arguments are those of
+    :func:`standard_error`. Returns None for one seed, whose comparisons are always open.
 
     The intervals of experiments without a difference are simulated: the shift of the cases by normal draws, the shift
     of the seeds by resampling normal means. A true difference moves all of them by itself. ``benchmarks/intervals.py``
@@ -214,7 +220,7 @@ def smallest_difference(
     rng = np.random.default_rng(0)
     means = rng.normal(0, math.sqrt(of_seed), (_EXPERIMENTS, seeds))
     resampled = np.take_along_axis(means[:, None], rng.integers(seeds, size=(_EXPERIMENTS, _DRAWS, seeds)), axis=2)
-    seed_shift = few_units(seeds) * (resampled.mean(axis=2) - means.mean(axis=1, keepdims=True))
+    seed_shift = narrowness(seeds) * (resampled.mean(axis=2) - means.mean(axis=1, keepdims=True))
     case_shift = rng.normal(0, math.sqrt(of_cases), seed_shift.shape)
     half_width = -np.quantile(seed_shift + case_shift, 0.025, axis=1)  # of the interval of each experiment
 
@@ -228,11 +234,12 @@ def smallest_difference(
 def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -> dict[str, Any]:
     """Measure the agreement of two judges on the diagnoses of several agents.
 
-    ``counts`` [cases, 4] are the numbers of diagnoses of each case that both judges call right, the first alone, the
-    second alone, and neither. Returns by name: the number of ``verdicts``, of those that the ``first`` and the
-    ``second`` call right, of those that ``only_first`` and ``only_second`` do; the share ``agreed`` of equal verdicts;
-    Cohen's ``kappa`` with its 95% interval (``kappa_low``, ``kappa_high``), None where it is undefined. The interval
-    resamples cases, since diagnoses of a case are not independent. Raises ValueError without verdicts.
+    ``counts`` [cases, 4] has for each case the numbers of diagnoses that both judges call right, that only the first
+    does, that only the second does, and that neither does. Returns by name: the number of ``verdicts``; how many of
+    them the ``first`` and the ``second`` judge call right, and how many ``only_first`` and ``only_second`` does; the
+    share ``agreed`` of equal verdicts; Cohen's ``kappa`` with its 95% interval (``kappa_low``, ``kappa_high``), None
+    where it is undefined. The interval resamples cases, since diagnoses of a case are not independent. Raises
+    ValueError without verdicts.
     """
     table = np.asarray(counts, dtype=float)
     both, only_first, only_second, _ = (int(n) for n in table.sum(axis=0))
@@ -251,9 +258,10 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -
 
 
 def cohens_kappa(counts: np.ndarray) -> np.ndarray:
-    """Compute Cohen's kappa, (p_o - p_e) / (1 - p_e), from ``counts`` [..., 4] as of :func:`agreement` or shares of
-    them. Returns an array [...]; NaN where each judge gives one verdict only, so that they agree by chance. Source:
-    Cohen, Educ. Psychol. Meas. 20 (1960)."""
+    """Compute Cohen's kappa, (p_o - p_e) / (1 - p_e). ``counts`` [..., 4] are the numbers, or shares, of verdicts
+    "right" by both judges, by the first alone, by the second alone, and by neither. Returns an array [...]. It is NaN
+    where each judge gives one verdict only, so that they agree by chance. Source: Cohen, Educ. Psychol. Meas. 20
+    (1960)."""
     share = counts / counts.sum(axis=-1, keepdims=True)
     both, only_first, only_second, neither = np.moveaxis(share, -1, 0)
     first, second = both + only_first, both + only_second

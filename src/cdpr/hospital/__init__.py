@@ -1,1 +1,2 @@
-"""The synthetic hospital: a known model of patients, written as raw files, with its exact posterior."""
+"""The synthetic hospital: a known model of patients, whose records are written as raw files, with its exact
+posterior."""

@@ -1,4 +1,5 @@
-"""The hospital's model: diseases, findings and their disease-conditional probabilities, read from ``data/*.yaml``.
+"""The model of the synthetic hospital: diseases, findings and their disease-conditional probabilities, read from
+``data/*.yaml``.
 
 The shipped files are checked by ``tests/unit/test_hospital.py``, not on every load.
 """
@@ -16,8 +17,8 @@ from ..settings.datasets import IN_DOMAIN
 
 @dataclass(frozen=True)
 class Disease:
-    """A disease of the model. ``weight`` is its relative frequency, ``age`` the mean and standard deviation of its
-    patients' age in years, ``female`` the share of women among them."""
+    """A disease of the model, with its ``code``. ``weight`` is its relative frequency, ``age`` the mean and standard
+    deviation of its patients' age in years, ``female`` the share of women among them."""
 
     code: str
     name: str
@@ -31,8 +32,8 @@ class Measure:
     """How a laboratory quantity is named and printed.
 
     ``label``, ``short`` and ``long`` are its names in the three hospitals. ``range`` is the reference range in
-    ``units``. ``si`` is the unit of hospitals that report in SI units, and the factor from ``units`` to it. ``itemid``
-    and ``fluid`` are those of MIMIC-IV's table ``d_labitems``.
+    ``units``. ``si`` is its SI unit and the factor from ``units`` to that unit. ``decimals`` are printed. ``itemid``
+    and ``fluid`` are its number and specimen in MIMIC-IV's table ``d_labitems``.
     """
 
     label: str
@@ -52,10 +53,10 @@ class Finding:
     of all other findings.
 
     ``table[d, s]`` is P(state s | disease d), shape [diseases, states]. A text shows state s as a number drawn from
-    ``intervals[s]``, or by the phrase ``wording[s]``, which may be a tuple with one phrase for each hospital's wording
-    (:attr:`Site.column`). ``measure`` is set for a laboratory quantity. ``organisms`` has the number and the name of
-    the organism that a culture grows, by state. A history mentions a symptom with probability ``mention``, in the line
-    with the heading ``line``.
+    ``intervals[s]``, or as the phrase ``wording[s]``. The latter may be a tuple with one phrase for each hospital
+    (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms`` has, by the index of the
+    state, the number and the name of the organism that a culture grows. A history mentions a symptom with probability
+    ``mention``, in the line with the heading ``line``.
     """
 
     name: str
@@ -70,30 +71,32 @@ class Finding:
 
     @property
     def quantity(self) -> Measure:
-        """``measure`` of a laboratory quantity. Raises ValueError for a finding in words, which has none."""
+        """The ``measure`` of a laboratory quantity. Raises ValueError for a finding in words, which has none."""
         if self.measure is None:
             raise ValueError(f"{self.name}: no laboratory quantity; give it an `analyte` in the hospital's data")
         return self.measure
 
     @property
     def informative(self) -> bool:
-        """Whether the distribution of the finding differs between any two diseases."""
+        """Whether the probabilities of the finding's states differ between any two diseases."""
         return bool(np.ptp(self.table, axis=0).max() > 0)
 
     @functools.cached_property
     def cumulative(self) -> list[list[float]]:
-        """P(state <= s | disease d) as nested lists [diseases][states]; bisection is faster in lists than in arrays."""
+        """P(state <= s | disease d) as nested lists [diseases][states]. They are lists because bisection in lists is
+        faster than in arrays."""
         return np.cumsum(self.table, axis=1).tolist()
 
 
 @dataclass(frozen=True, eq=False)
 class Examination:
-    """An examination that can be requested.
+    """An examination that can be requested, with the ``findings`` that it shows. ``kind`` is ``laboratory``,
+    ``microbiology``, ``imaging``, ``procedure`` or ``physical``.
 
-    ``available`` is the probability that a record of the in-domain hospital has it. ``usd`` is its price in US dollars.
-    ``elsewhere`` has its names in the two other hospitals, ``report`` its name in a radiology note, ``heading`` its
-    name in a physical examination. ``specimen`` describes a culture as MIMIC-IV does: item number and name of the
-    specimen, item number and name of the test.
+    ``available`` is the probability that a record of the in-domain hospital has a result. ``usd`` is its price in US
+    dollars. ``elsewhere`` has its names in the two other hospitals, ``report`` its name in a radiology note,
+    ``heading`` its name in a physical examination. ``specimen`` describes a culture as MIMIC-IV does: item number and
+    name of the specimen, item number and name of the test.
     """
 
     name: str
@@ -112,10 +115,11 @@ class Site:
     """One hospital: which patients it has, and how it writes.
 
     ``weights`` are P(disease), shape [diseases]; ``availability`` is P(a record has the examination), shape
-    [examinations]. ``column`` is the index of its phrase in :attr:`Finding.wording`. ``labels`` is the attribute of
-    :class:`Measure` that it prints as the name of a quantity. ``names`` is the index of its name for an examination in
-    :attr:`Examination.elsewhere`; None: it uses the examination's own name. ``si``: it reports in SI units. ``layout``
-    is that of its files: ``note``, ``list`` or ``table``.
+    [examinations]. ``column`` is the index of this hospital's phrase in :attr:`Finding.wording`. ``labels`` is the
+    attribute of :class:`Measure` that it prints as the name of a quantity. ``names`` is the index of its name for an
+    examination in :attr:`Examination.elsewhere`; None: it uses the examination's own name. ``si``: it reports in SI
+    units. ``layout`` is that of its files: ``note``, ``list`` or ``table``. ``number`` is part of the seeds of its
+    patients.
 
     A site with ``styles`` imitates other hospitals: it writes each case in one of these styles.
     """
@@ -137,28 +141,30 @@ class Site:
         return self.styles[int(rng.integers(len(self.styles)))] if self.styles else self
 
     def exam_name(self, exam: Examination) -> str:
-        """The name of an examination in this hospital."""
+        """The name of an examination in this hospital; the examination's own name where ``names`` or ``elsewhere``
+        gives none."""
         return exam.name if self.names is None or not exam.elsewhere else exam.elsewhere[self.names]
 
     def label(self, measure: Measure) -> str:
-        """The name of a laboratory quantity in this hospital."""
+        """The name that this hospital prints for a laboratory quantity."""
         return getattr(measure, self.labels)
 
     def phrase(self, finding: Finding, state: int) -> str:
-        """The words of this hospital for a state (an index) of a finding; empty for a state that texts leave out, such
-        as an absent symptom."""
+        """The words of this hospital for a state of a finding, given by its index. They are empty for a state that
+        texts leave out, such as an absent symptom."""
         words = (finding.wording or ())[state]
         return words if isinstance(words, str) else words[self.column]
 
     def every_phrase(self, finding: Finding, state: int) -> tuple[str, ...]:
-        """All phrases for a state of a finding that may be in texts of this site: one for each of its styles."""
+        """All phrases for a state of a finding (given by its index) that texts of this site may have: one for each of
+        its styles, or its own."""
         return tuple(dict.fromkeys(style.phrase(finding, state) for style in self.styles or (self,)))
 
 
 @dataclass(frozen=True, eq=False)
 class Hospital:
-    """The whole model: diseases, findings of the presentation, examinations and sites by name. Arrays over diseases
-    have the order of ``diseases``, arrays over examinations that of ``examinations``."""
+    """The whole model: diseases, the findings of the case summary (``presentation``), and examinations and sites by
+    name. Arrays over diseases have the order of ``diseases``, arrays over examinations that of ``examinations``."""
 
     diseases: tuple[Disease, ...]
     presentation: tuple[Finding, ...]
@@ -166,16 +172,18 @@ class Hospital:
     sites: dict[str, Site]
 
     def available(self, patient: Any) -> list[Examination]:
-        """The examinations that the record of a :class:`~.sample.Patient` has, in the order of the model."""
+        """The examinations that are in the record of a ``patient`` (:class:`~.sample.Patient`), in the order of the
+        model."""
         return [exam for name, exam in self.examinations.items() if name in patient.available]
 
     def site(self, dataset: str) -> Site:
-        """The site whose patients the data set ``dataset`` has; for an unknown name that of the in-domain data set."""
+        """The site whose patients the data set ``dataset`` has. An unknown name gives the site of the in-domain data
+        set."""
         return self.sites.get(dataset, self.sites[IN_DOMAIN])
 
 
 def read_data(name: str) -> dict:
-    """Read one of the shipped files, ``data/NAME.yaml``."""
+    """Read the shipped file ``data/NAME.yaml`` of this package."""
     return parse_yaml(shipped_text(__package__, "data", f"{name}.yaml"))
 
 
@@ -187,8 +195,8 @@ def load_hospital() -> Hospital:
 
 
 def build_hospital(disease_entries: Mapping, presentation: Mapping, exam_entries: Mapping, sites: Mapping) -> Hospital:
-    """Build the model from dictionaries with the content of the YAML files: ``diseases``, ``presentation``, the three
-    files of examinations together, and ``sites``."""
+    """Build the model from the contents of its YAML files: ``diseases``, ``presentation``, the three files of
+    examinations joined, and ``sites``."""
     diseases = tuple(Disease(code=code, **_lists_to_tuples(entry)) for code, entry in disease_entries.items())
     codes = [disease.code for disease in diseases]
     exams: dict[str, Examination] = {}
@@ -202,21 +210,21 @@ def build_hospital(disease_entries: Mapping, presentation: Mapping, exam_entries
 
 
 def _lists_to_tuples(entry: Mapping) -> dict[str, Any]:
-    """The fields of an entry in a YAML file, with tuples in place of lists, as frozen dataclasses hold them."""
+    """Copy an entry of a YAML file with tuples in place of its lists, so that a frozen dataclass can hold them."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
 
 
 def _build_findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
-    """Build findings from their entries by name; ``codes`` are those of all diseases in order."""
+    """Build findings from their entries by name; ``codes`` are those of all diseases, in order."""
     return tuple(_build_finding(name, entry, codes) for name, entry in entries.items())
 
 
 def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
-    """Build a finding from its entry in a YAML file; ``codes`` are those of all diseases in order.
+    """Build the finding ``name`` from its entry in a YAML file; ``codes`` are those of all diseases, in order.
 
-    The keys of ``states``, or else of ``default``, are its states. A laboratory quantity (``analyte``) prints a state
-    as ``states`` gives it: the ends of an interval, or a phrase for each column of the sites. Any other finding prints
-    its ``wording``.
+    The states are the keys of ``states`` in the entry, or else of ``default``. For a laboratory quantity (with the key
+    ``analyte``) ``states`` says how each state is printed: by the two ends of an interval of numbers, or by one phrase
+    for each hospital. Any other finding is printed by its ``wording``.
     """
     printed_forms = entry.get("states", entry["default"])
     states = tuple(printed_forms)
@@ -236,9 +244,9 @@ def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
 
 
 def _build_table(entry: Mapping, states: Sequence[str], codes: Sequence[str]) -> np.ndarray:
-    """Build P(state | disease) of a finding, shape [diseases, states], read-only.
+    """Build P(state | disease) of a finding from its entry, shape [diseases, states], read-only.
 
-    A disease has the distribution ``default`` of the entry, unless its code is in a key of ``given`` ("AMI, SAH").
+    A disease has the distribution ``default`` of the entry, unless a key of ``given`` ("AMI, SAH") contains its code.
     """
     default = distribution(entry["default"], states)
     table = np.tile(default, (len(codes), 1))
@@ -250,30 +258,31 @@ def _build_table(entry: Mapping, states: Sequence[str], codes: Sequence[str]) ->
 
 
 def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None = None) -> np.ndarray:
-    """Compute the probabilities of the ``states`` from their short form, shape [states].
+    """Compute the probabilities of the ``states`` from a short form, shape [states].
 
     The short form is the probability of the second of two states, or a dictionary with the probabilities of some
-    states. The rest of the mass is spread over the other states in proportion to ``base``, shape [states]. Example:
-    ``distribution({"high": 0.4}, ["low", "normal", "high"], np.array([0.1, 0.8, 0.1]))`` is [0.067, 0.533, 0.4].
+    states. The rest of the probability is spread over the other states in proportion to ``base``, shape [states].
+    Example: ``distribution({"high": 0.4}, ["low", "normal", "high"], np.array([0.1, 0.8, 0.1]))`` is [0.067, 0.533,
+    0.4].
     """
     if isinstance(short_form, (int, float)):
         short_form = {states[1]: short_form}
-    p = np.array([float(short_form.get(state, 0.0)) for state in states])
+    probabilities = np.array([float(short_form.get(state, 0.0)) for state in states])
     unnamed = np.array([state not in short_form for state in states])
-    rest = 1.0 - p.sum()
+    rest = 1.0 - probabilities.sum()
     if unnamed.any() and base is not None and rest > 0:
-        p[unnamed] = rest * base[unnamed] / base[unnamed].sum()
-    return p / p.sum()
+        probabilities[unnamed] = rest * base[unnamed] / base[unnamed].sum()
+    return probabilities / probabilities.sum()
 
 
 def _build_site(
     name: str, entry: Mapping, diseases: Sequence[Disease], exams: Mapping[str, Examination], others: Mapping[str, Site]
 ) -> Site:
-    """Build a site from its entry in ``sites.yaml``.
+    """Build the site ``name`` from its entry in ``sites.yaml``.
 
-    ``mix`` of the entry multiplies the frequencies of diseases by code. ``availability`` multiplies the odds that an
-    examination is available, by its kind and by its name. ``written_as`` names sites of ``others``, the sites built
-    before, whose style this one imitates.
+    ``mix`` of the entry multiplies the frequencies of diseases by code. ``availability`` multiplies the odds that a
+    record has an examination, by the kind and by the name of the examination. ``written_as`` names earlier sites, which
+    are in ``others``: this site imitates how they write.
     """
     fields = _lists_to_tuples(entry)
     mix, factors, imitated = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())

@@ -1,4 +1,5 @@
-"""From the text of a record to findings, and from findings to the exact posterior over diseases."""
+"""Computes the exact posterior over diseases: from texts of a record to findings, and from findings to
+probabilities."""
 
 import functools
 import re
@@ -20,8 +21,8 @@ _SUMMARY_LINE = re.compile(r"^\s*-?\s*([A-Z][A-Za-z ]+):[ \t]*(.*)$", re.MULTILI
 
 
 class Presentation(NamedTuple):
-    """What a case summary says of a patient: the age in years, whether the patient is female (each None where the text
-    does not say it), and the state (an index) of presentation findings by name."""
+    """What a case summary says of a patient: the age in years, whether the patient is female, and the states of
+    findings (an index by the name of the finding). ``age`` and ``female`` are None where the text does not say them."""
 
     age: int | None
     female: bool | None
@@ -33,6 +34,8 @@ class Interpreter:
     of other hospitals) gives no state."""
 
     def __init__(self, hospital: Hospital, site: Site):
+        """Prepare the findings of the presentation by the heading of their line, and for each the state that has no
+        words. Patterns of phrases are compiled later, at first use."""
         self.site = site
         self._vocabularies: dict[str, tuple[re.Pattern[str], dict[str, tuple[str, int]]]] = {}
         self._findings_by_line: dict[str, list[Finding]] = {}
@@ -45,7 +48,8 @@ class Interpreter:
                     self._unmentioned.setdefault(finding.name, state)
 
     def presentation(self, summary: str) -> Presentation:
-        """Read a case summary, which has one line ``- Heading: text`` for each section."""
+        """Read a case summary, which has one line ``- Heading: text`` for each section. Returns age, sex and the states
+        of findings."""
         # Where a heading comes twice, its first line counts.
         lines = {heading.strip(): text.strip() for heading, text in reversed(_SUMMARY_LINE.findall(summary))}
         states: dict[str, int] = {}
@@ -61,8 +65,8 @@ class Interpreter:
         return Presentation(int(age[1] or age[2]) if age else None, female, states)
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
-        """Read the result of an examination. Returns the states (indices) of its findings by name, as far as the text
-        has them."""
+        """Read the result of an examination. Returns the states (indices) of its findings by their names. Findings that
+        the text does not show are left out."""
         worded = [finding for finding in exam.findings if finding.measure is None]
         measured = [finding for finding in exam.findings if finding.measure is not None]
         states = self._read_phrases(exam.name, worded, text) | _read_organisms(worded, text) if worded else {}
@@ -71,10 +75,10 @@ class Interpreter:
         return states | {name: state for name, state in by_name.items() if state is not None}
 
     def _read_phrases(self, source: str, findings: list[Finding], text: str) -> dict[str, int]:
-        """Read the states of ``findings`` by name from the phrases in a text. Where a finding has several phrases
-        there, the first counts; words that matched a long phrase are not matched again by a shorter one.
+        """Read the states of ``findings``, by name, from the phrases in a text. Of several phrases for one finding the
+        first counts. Words that matched a long phrase are not matched again by a shorter one.
 
-        ``source`` is the heading or examination of the text; the pattern of its phrases is compiled once.
+        ``source`` is the heading or examination of the text. The pattern of its phrases is compiled once.
         """
         if source not in self._vocabularies:
             meaning = {
@@ -90,8 +94,8 @@ class Interpreter:
         return dict(meaning[phrase] for phrase in reversed(pattern.findall(_normalise_phrase(text))))
 
     def _read_quantity(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
-        """Read the state (an index) of a laboratory finding from the ``values`` of a parsed result by label, or else
-        from its text. None where neither has a value."""
+        """Read the state (an index) of a laboratory finding. Its value is taken from ``values``, the parsed result by
+        lower-case label, or else from the text. None where neither has a value that can be read."""
         value = self._read_value(finding, values, text)
         if not value or value.strip() == "___":
             return None
@@ -103,8 +107,8 @@ class Interpreter:
         return nearest_interval(finding.intervals, float(number.group()) / factor) if number else None
 
     def _read_value(self, finding: Finding, values: Mapping[str, str | None], text: str) -> str | None:
-        """Read the printed value of a laboratory finding, under any of its labels at the site, from the same arguments
-        as :meth:`_read_quantity`. None where there is none."""
+        """Find the printed value of a laboratory finding, under any of its labels at the site. It is taken from
+        ``values``, the parsed result by lower-case label, or else from the text. None where there is none."""
         labels = {style.label(finding.quantity) for style in self.site.styles or (self.site,)}
         longest_first = sorted(labels, key=len, reverse=True)  # because one label may begin another
         parsed = [values[label.casefold()] for label in longest_first if label.casefold() in values]
@@ -113,12 +117,13 @@ class Interpreter:
 
 
 def _normalise_phrase(text: str) -> str:
-    """The text in lower case, with single spaces and without a full stop at its end."""
+    """Return the text in lower case, with single spaces, without full stops and spaces at its end."""
     return " ".join(text.casefold().split()).rstrip(". ")
 
 
 def _read_organisms(findings: list[Finding], text: str) -> dict[str, int]:
-    """Read the states (indices) of culture findings, by name, from the organisms that a text names."""
+    """Read the states (indices) of culture findings, by name, from the organisms that a text names. Findings without a
+    named organism are left out."""
     folded = text.casefold()
     return {
         finding.name: state
@@ -130,7 +135,8 @@ def _read_organisms(findings: list[Finding], text: str) -> dict[str, int]:
 
 @functools.cache
 def _value_pattern(label: str) -> re.Pattern[str]:
-    """A pattern that matches the label of a quantity and the number or word after it, which is its first group."""
+    """Compile a pattern that matches the label of a quantity and the number or word after it, such as "Sodium: 128".
+    Its first group is the number or word."""
     return re.compile(rf"(?<![\w-]){re.escape(label)}\s*[:=]?\s*([<>]?\s*-?\d+(?:\.\d+)?|[A-Za-z]+)", re.IGNORECASE)
 
 
@@ -141,14 +147,15 @@ def nearest_interval(intervals: tuple[tuple[float, float], ...], value: float) -
 
 
 class Diagnostician:
-    """Computes exact posteriors over diseases by Bayes' rule, under the model of the hospital of one data set: its
-    disease mix, its availability of examinations, and its words.
+    """Computes exact posteriors over diseases by Bayes' rule, under the model of the synthetic hospital of one data
+    set: its frequencies of diseases, its availability of examinations, and its words.
 
     ``diseases`` are the canonical names of the D diseases, ``exams`` the names of the E examinations. A distribution is
     an array over diseases, shape [D].
     """
 
     def __init__(self, hospital: Hospital | None = None, dataset: str = IN_DOMAIN):
+        """Take the model ``hospital`` (None: the shipped one) with the site of the data set ``dataset``."""
         self.hospital = hospital or load_hospital()
         self.site = self.hospital.site(dataset)
         self.diseases = [d.name for d in self.hospital.diseases]
@@ -158,32 +165,34 @@ class Diagnostician:
         self._women = np.array([d.female for d in self.hospital.diseases])
 
     def prior(self, case_summary: str) -> np.ndarray:
-        """P(disease | presentation), shape [D], from the text of the case summary."""
+        """P(disease | case summary), before any examination, shape [D]."""
         return self.posterior(*self.interpreter.presentation(case_summary))
 
     def posterior(self, age: int | None, female: bool | None, symptoms: dict[str, int]) -> np.ndarray:
-        """P(disease | age in years, sex, states of the presentation findings by name), shape [D]. What is None or
-        missing is not conditioned on."""
-        p = self.site.weights.copy()
+        """P(disease | age in years, sex, symptoms), shape [D]. ``symptoms`` has the state (an index) of findings in the
+        case summary, by name. What is None or missing is not conditioned on."""
+        joint = self.site.weights.copy()  # P(disease, age, sex, symptoms), one factor after another
         if age is not None:
-            p = p * self._ages[:, min(max(age, AGES[0]), AGES[-1]) - AGES[0]]
+            joint = joint * self._ages[:, min(max(age, AGES[0]), AGES[-1]) - AGES[0]]
         if female is not None:
-            p = p * (self._women if female else 1 - self._women)
+            joint = joint * (self._women if female else 1 - self._women)
         for finding in self.hospital.presentation:
             if finding.name in symptoms:
-                p = p * finding.table[:, symptoms[finding.name]]
-        return p / p.sum()
+                joint = joint * finding.table[:, symptoms[finding.name]]
+        return joint / joint.sum()
 
     def update(self, p: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
-        """P(disease) after the text of an examination's result, shape [D], given the distribution ``p`` before it;
-        ``p`` itself where the examination is unknown or the text cannot be read."""
+        """P(disease) after the result ``result_text`` of the examination ``exam_key``, given the distribution ``p``
+        before it; both have shape [D]. It is ``p`` itself where the examination is unknown or the text cannot be
+        read."""
         exam = self.examination(exam_key)
         states = self.interpreter.examination(exam, result_text) if exam else {}
         return self.condition(p, exam, states) if exam and states else p
 
     def condition(self, p: np.ndarray, exam: Examination, states: dict[str, int]) -> np.ndarray:
-        """P(disease) given the ``states`` of an examination's findings (indices by name), shape [D], from the
-        distribution ``p`` before them; ``p`` itself where no disease allows these states."""
+        """P(disease) given the states of an examination's findings, from the distribution ``p`` before them; both have
+        shape [D]. ``states`` are indices by the name of the finding. It is ``p`` itself where no disease allows these
+        states."""
         joint = p
         for finding in exam.findings:
             if finding.name in states:
@@ -192,19 +201,20 @@ class Diagnostician:
         return joint / total if total > 0 else p
 
     def examination(self, exam_key: str) -> Examination | None:
-        """Find the model's examination by the key that it has in a record, which may be any of its names; None for an
-        unknown one."""
+        """Find the model's examination by its key in a record, which may be any name of it in the vocabulary. None
+        where it is unknown."""
         name = canonical_name(exam_key)
         return self.hospital.examinations.get(name) if name else None
 
     def key(self, exam: str) -> str:
-        """The key by which an agent requests the examination ``exam``: its name, with the suffix of physical items."""
+        """The key by which an agent requests the examination ``exam``: its name, with a suffix for an item of the
+        physical examination."""
         return exam + PHYSICAL_SUFFIX if self.hospital.examinations[exam].kind == "physical" else exam
 
     @functools.cached_property
     def outcomes(self) -> list[np.ndarray]:
-        """For each examination P(outcome | disease), shape [outcomes, D]; an outcome is one combination of the states
-        of all findings that depend on the disease."""
+        """P(outcome | disease) for each examination, a list of arrays [outcomes, D]. An outcome is one combination of
+        the states of all its findings that depend on the disease."""
         tables = []
         for exam in self.hospital.examinations.values():
             table = np.ones((1, len(self.diseases)))
@@ -216,24 +226,24 @@ class Diagnostician:
 
     @functools.cached_property
     def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
-        """:attr:`outcomes` of all examinations in one array, shape [all outcomes, D], and the row at which each
-        examination's outcomes start, shape [E]."""
+        """The :attr:`outcomes` of all examinations in one array, shape [all outcomes, D], and the first row of each
+        examination in it, shape [E]."""
         starts = np.cumsum([0, *[len(table) for table in self.outcomes[:-1]]])
         return np.concatenate(self.outcomes), starts
 
     def expected_best(self, p: np.ndarray) -> np.ndarray:
-        """The expected probability of the likeliest disease after each examination, if it gives a result: E[max
-        posterior], shape [..., E]. ``p`` [..., D] is the distribution before it."""
+        """The expected probability of the likeliest disease after each examination, E[max posterior], if it gives a
+        result. Shape [..., E]. ``p`` [..., D] is the distribution before it."""
         tables, starts = self._stacked
         joint = tables * p[..., None, :]
         return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)
 
     def net_gain(self, p: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
-        """The expected gain in utility of requesting an examination and then diagnosing, over diagnosing at once, shape
-        [..., E].
+        """The expected gain in utility of requesting one examination and then diagnosing, over diagnosing at once.
+        Shape [..., E].
 
-        ``p`` [..., D] is the distribution now. ``charge`` [E] is the utility that the price of a result costs, ``miss``
-        that of a request without a result.
+        ``p`` [..., D] is the distribution now. ``charge`` [E] is the utility lost to an examination with a result,
+        ``miss`` the utility lost to a request without one.
         """
         available = self.site.availability
         return available * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - available) * miss
@@ -241,11 +251,12 @@ class Diagnostician:
     def two_step_gain(
         self, p: np.ndarray, charge: np.ndarray, miss: float, requested: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
-        """As :meth:`net_gain` for one distribution ``p`` [D], but one more request may follow the first where that
-        gains utility; shape [E].
+        """The expected gain in utility of requesting one examination, perhaps a second one, and then diagnosing, over
+        diagnosing at once. Shape [E]. The second is requested only where that gains utility.
 
-        -inf for the examinations that were ``requested`` before, a mask [E]. Of the others only the eight with the
-        highest :meth:`net_gain` are computed, and those whose index is in ``also``; the rest are -inf.
+        ``p`` [D] is the distribution now. ``charge`` and ``miss`` are as in :meth:`net_gain`. The gain is -inf for the
+        examinations that were ``requested`` before, a mask [E]. To save time it is computed only for the eight
+        examinations with the highest :meth:`net_gain` and for the indices in ``also``; it is -inf for all others.
         """
         barred = np.where(requested, -np.inf, 0.0)
         one_step = self.net_gain(p, charge, miss) + barred
@@ -255,6 +266,7 @@ class Diagnostician:
                 continue
             barred_next = barred.copy()
             barred_next[exam] = -np.inf
+            # P(outcome, disease); then for each outcome the posterior, and what a second request gains after it.
             joint = self.outcomes[exam] * p
             p_outcome = joint.sum(axis=1)
             posteriors = joint / p_outcome[:, None]
@@ -268,6 +280,7 @@ class Diagnostician:
 
 @functools.cache
 def canonical_name(exam_key: str) -> str | None:
-    """The vocabulary's name of an examination, found by any name in a record or a request; None for an unknown one."""
+    """The vocabulary's name of an examination, found by any of its names; ``exam_key`` may have the suffix of a
+    physical item. None for an unknown examination."""
     term = examinations().find(exam_key) or examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
     return term.name if term else None

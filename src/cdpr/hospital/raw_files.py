@@ -1,4 +1,4 @@
-"""All raw files of the synthetic hospital."""
+"""Writes all raw files of the synthetic hospital."""
 
 import itertools
 import pkgutil
@@ -18,8 +18,8 @@ Writer = Callable[[Hospital, str, Path, int, int], None]
 
 
 def make_hospital(settings: Settings, job: Job) -> None:
-    """Write the raw files of each data set named in ``job.out`` to its folder there, in parallel (the stage
-    ``make_hospital``). The metrics of the job are the sizes in bytes."""
+    """Stage ``make_hospital``: write the raw files of each data set in ``job.out`` to its folder there, in parallel.
+    The job's metrics are the sizes in bytes."""
     with ProcessPoolExecutor(_THREADS) as pool:
         list(pool.map(_write, itertools.repeat(settings.hospital), job.out, job.out.values()))
     for dataset, folder in job.out.items():
@@ -29,14 +29,14 @@ def make_hospital(settings: Settings, job: Job) -> None:
 
 
 def write_hospital(settings: HospitalSettings, out_dir: str | Path, datasets: Iterable[str] = WRITTEN) -> None:
-    """Write the raw files of each of the ``datasets`` to a folder of its name in ``out_dir``. The default is all data
-    sets that the synthetic hospital has."""
+    """Write the raw files of each of the ``datasets`` to the folder ``OUT_DIR/DATASET``. The default is all data sets
+    that the synthetic hospital has."""
     for dataset in datasets:
         _write(settings, dataset, Path(out_dir) / dataset)
 
 
 def _write(settings: HospitalSettings, dataset: str, folder: Path) -> None:
-    """Write the raw files of one data set to a folder, as many cases as the settings say."""
-    entry = DATASETS[dataset]
+    """Write the raw files of one data set to a folder. The settings give the number of cases and the seed."""
+    entry = DATASETS[dataset]  # names the function that writes the data set, and the setting with its size
     write: Writer = pkgutil.resolve_name(entry.writer)
     write(load_hospital(), dataset, folder, getattr(settings, entry.size), settings.seed)

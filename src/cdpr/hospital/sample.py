@@ -1,4 +1,4 @@
-"""Patients drawn from the hospital's model, and the texts of their records."""
+"""Draws patients from the model of the synthetic hospital, and writes the texts of their records."""
 
 import bisect
 import functools
@@ -18,8 +18,8 @@ class Patient:
     """One admission of a patient: the true disease, and the content of the record.
 
     ``disease`` is an index of :attr:`Hospital.diseases`. ``symptoms`` has the index of one state per presentation
-    finding (-1: not mentioned), ``results`` those of each examination's findings by the name of the examination,
-    ``available`` the names of the examinations in the record. ``seed`` fixes every random number, so that the same
+    finding (-1: not mentioned). ``results`` has by the name of the examination the index of one state per finding.
+    ``available`` are the names of the examinations in the record. ``seed`` fixes every random number, so that the same
     patient always has the same record.
     """
 
@@ -34,14 +34,15 @@ class Patient:
     seed: tuple[int, ...]
 
     def generator(self, purpose: int) -> np.random.Generator:
-        """A new generator of the random numbers for one ``purpose`` (any number from 0), independent of those for
-        other purposes."""
+        """Make a new random number generator for one ``purpose`` (any whole number from 0). Generators for different
+        purposes are independent."""
         return np.random.default_rng([*self.seed, 1 + purpose])
 
 
 @functools.cache
 def age_table(hospital: Hospital) -> np.ndarray:
-    """Compute P(age | disease), shape [diseases, 72], for the ages from 18 to 89 in whole years: a truncated normal."""
+    """Compute P(age | disease), shape [diseases, 72], for the ages from 18 to 89 in whole years. It is a truncated
+    normal distribution."""
     mean = np.array([d.age[0] for d in hospital.diseases])[:, None]
     spread = np.array([d.age[1] for d in hospital.diseases])[:, None]
     density = np.exp(-0.5 * ((AGES[None, :] - mean) / spread) ** 2)
@@ -55,8 +56,8 @@ def sample_patient(
 ) -> Patient:
     """Draw patient ``index`` of a site from the model. Equal arguments give the same patient.
 
-    With the earlier patient ``same`` it is another ``admission`` of that person: age and sex stay, and the disease is
-    drawn given them, so that every single admission follows the model.
+    With the earlier patient ``same`` it is another ``admission`` of that person. Age and sex stay the same. The disease
+    is drawn given age and sex, so that every single admission follows the model.
     """
     key = (seed, site.number, index, admission)
     rng = np.random.default_rng([*key, 0])
@@ -78,13 +79,13 @@ def sample_patient(
 
 
 def _sample_index(rng: np.random.Generator, cumulative: Sequence[float] | np.ndarray) -> int:
-    """Sample an index of a cumulative distribution."""
+    """Sample an index from a cumulative distribution over the indices."""
     return min(bisect.bisect_right(cumulative, rng.random()), len(cumulative) - 1)
 
 
 def _sample_symptom(rng: np.random.Generator, finding: Finding, disease: int) -> int:
-    """Sample the state (an index) of a presentation finding given the disease (an index); -1 where the history does not
-    mention it."""
+    """Sample the state (an index) of a presentation finding, given the index of the disease. Returns -1 where the
+    history does not mention the finding."""
     mentioned = rng.random() < finding.mention
     state = _sample_index(rng, finding.cumulative[disease])
     return state if mentioned else -1
@@ -92,7 +93,7 @@ def _sample_symptom(rng: np.random.Generator, finding: Finding, disease: int) ->
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
     """Print a state (an index) of a laboratory finding as the site does: with label, unit, reference range and flag.
-    The value is drawn from the state's interval, or is the state's phrase."""
+    The value is drawn from the interval of the state, or is its phrase where it has no interval."""
     measure = finding.quantity
     if finding.intervals is None or measure.range is None:
         abnormal = "abnormal" if state > 0 else None
@@ -110,8 +111,8 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
 
 
 def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
-    """Write the history of a patient: the text of each line of the case summary by its heading, without the first line
-    (age and sex)."""
+    """Write the history of a patient: the text of each line of the case summary by its heading. The first line, with
+    age and sex, is not part of it."""
     lines: dict[str, list[str]] = {}
     for finding, state in zip(hospital.presentation, patient.symptoms, strict=True):
         phrases = lines.setdefault(finding.line, [])
@@ -126,20 +127,20 @@ def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str,
 
 
 def write_report(exam: Examination, site: Site, patient: Patient) -> str:
-    """Write the report of an examination without numbers: one sentence per finding."""
+    """Write the report of an examination in words: one sentence per finding."""
     phrases = [site.phrase(f, s) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
     return " ".join(phrase if phrase.endswith(".") else phrase + "." for phrase in phrases)
 
 
 def write_analytes(exam: Examination, site: Site, patient: Patient) -> list[Analyte]:
-    """Print the laboratory values of an examination, one for each finding."""
+    """Print the laboratory values of an examination, one for each finding, with the random numbers of the patient."""
     rng = patient.generator(1 + list(patient.results).index(exam.name))
     return [write_measure(f, s, site, rng) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
 
 
 def physical_text(exam: Examination, site: Site, patient: Patient) -> str:
-    """Write the findings in one system of the body as a physical examination has them behind its heading: sentences, or
-    numbers (``Temp 38.1, HR 104, O2 sat 97%``)."""
+    """Write the findings in one system of the body as a physical examination shows them after a heading: in sentences,
+    or as numbers such as ``Temp 38.1, HR 104, O2 sat 97%``."""
     if exam.findings[0].measure is None:
         return write_report(exam, site, patient)
     numbers = write_analytes(exam, site, patient)

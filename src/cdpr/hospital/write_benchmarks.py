@@ -1,11 +1,11 @@
-"""Patients in the formats of the benchmarks.
+"""Writes patients of the synthetic hospital in the formats of the benchmarks.
 
-``clinicalbench.json`` is a JSON list of cases with 14 keys. Laboratory values are in SI units under long names, panels
-and imaging have other names than in-domain, and ``clinical_case_summary`` holds the physical examination and all
-auxiliary results, as in the original.
+``clinicalbench.json`` is a JSON list of cases with 14 keys. Laboratory values are in SI units under long names, and
+panels and imaging have other names than in-domain. As in the original, ``clinical_case_summary`` holds the physical
+examination and all results.
 
-``cases.csv`` and ``results.csv`` of the private hospital (docs/reference/private-format.md) have one row a case, and
-one row a measured quantity or report, under this hospital's abbreviations.
+``cases.csv`` and ``results.csv`` of the private hospital (docs/reference/private-format.md) have one row per case, and
+one row per measured quantity or report, under this hospital's abbreviations.
 """
 
 import json
@@ -28,8 +28,8 @@ _ALIASES, _PRIVATE_ALIASES = 0.3, 0.4
 
 
 def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
-    """Write ``cases`` patients of the data set ``dataset`` in the format of ClinicalBench to ``out_dir``: the benchmark
-    itself (``clinicalbench.json``), or the ``textbook.json`` with cases in the styles of all hospitals."""
+    """Write ``cases`` patients of the data set ``dataset`` in the format of ClinicalBench to ``OUT_DIR/DATASET.json``.
+    The data set is ``clinicalbench``, or ``textbook`` with cases in the styles of all hospitals."""
     site = hospital.site(dataset)
     records = []
     for index in range(cases):
@@ -40,7 +40,7 @@ def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: 
 
 
 def _write_case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
-    """Write one patient as a case with the 14 keys of ClinicalBench. With ``benchmark_names`` examinations have the
+    """Write one patient as a case with the 14 keys of ClinicalBench. With ``benchmark_names`` the examinations have the
     names of the real ClinicalBench."""
     style = site.style(patient.generator(_STYLE_STREAM))
     laboratory, imaging = _write_results(hospital, style, patient, benchmark_names)
@@ -57,8 +57,9 @@ def _write_case(hospital: Hospital, site: Site, patient: Patient, benchmark_name
 
 
 def _write_results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
-    """Write the results of a patient. Returns the laboratory block and the imaging block of a case, each a dictionary
-    by the name of the examination."""
+    """Write the results of a patient's examinations. Returns the blocks ``laboratory_examination`` and
+    ``imageological_examination`` of a case, each a dictionary by the name of the examination. The physical examination
+    is in neither."""
     laboratory: dict[str, dict] = {}
     imaging: dict[str, dict] = {}
     for exam in hospital.available(patient):
@@ -77,20 +78,22 @@ def _write_results(hospital: Hospital, site: Site, patient: Patient, benchmark_n
 
 
 def print_analytes(site: Site, analytes: list[Analyte]) -> str:
-    """Print laboratory values in the site's layout: as a list, or field by field, as an importer writes them."""
+    """Print laboratory values in the site's layout: as a list such as ``Serum sodium 128 mmol/L (135-145)``, or field
+    by field in the format of case records."""
     return "; ".join(map(print_analyte, analytes)) if site.layout == "list" else format_analytes(analytes)
 
 
 def print_analyte(analyte: Analyte) -> str:
-    """Print a laboratory value with unit and reference range: ``Serum sodium 128 mmol/L (135-145)``."""
+    """Print a laboratory value with its unit and reference range, if it has them: ``Serum sodium 128 mmol/L
+    (135-145)``."""
     unit = f" {analyte.units}" if analyte.units else ""
     bounds = f" ({analyte.low:g}-{analyte.high:g})" if analyte.low is not None else ""
     return f"{analyte.label} {analyte.value}{unit}{bounds}"
 
 
 def _write_summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
-    """Write the case summary of the benchmark: person, history, physical examination and all results, which are given
-    as the blocks ``laboratory`` and ``imaging`` of the case."""
+    """Write the case summary of the benchmark: age and sex, history, physical examination and all results. The results
+    are given as the blocks ``laboratory`` and ``imaging`` of the case."""
     history = write_history(hospital, site, patient)
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     physical = "\n".join(f"{exam.name}: {_write_system(exam, site, patient)}" for exam in systems)
@@ -110,8 +113,8 @@ def _write_summary(hospital: Hospital, site: Site, patient: Patient, laboratory:
 
 
 def _write_system(exam: Examination, site: Site, patient: Patient) -> str:
-    """Write the findings in one system of the body (``exam``). A site with the layout ``table`` prints vital signs like
-    laboratory values."""
+    """Write the findings in one system of the body, which ``exam`` examines. A site with the layout ``table`` prints
+    vital signs like laboratory values."""
     if site.layout == "table" and exam.findings[0].measure is not None:
         return print_analytes(site, write_analytes(exam, site, patient))
     return physical_text(exam, site, patient).rstrip(".") + "."
@@ -133,7 +136,7 @@ def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, s
 
 
 def _case_row(hospital: Hospital, site: Site, patient: Patient) -> dict:
-    """Write a patient as a row of ``cases.csv``, by column."""
+    """Write a patient as a row of ``cases.csv``: a dictionary by column."""
     history = write_history(hospital, site, patient)
     diagnosis = hospital.diseases[patient.disease].name
     if patient.generator(_PRIVATE_NAME_STREAM).random() < _PRIVATE_ALIASES:
@@ -149,7 +152,8 @@ def _case_row(hospital: Hospital, site: Site, patient: Patient) -> dict:
 
 
 def _result_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
-    """Write the result of an examination as rows of ``results.csv``, by column: one report, or one row per value."""
+    """Write the result of an examination as rows of ``results.csv``, dictionaries by column: one row for a report, or
+    one per value."""
     row = {"category": _CATEGORIES.get(exam.kind, exam.kind), "examination": site.exam_name(exam)}
     if exam.findings[0].measure is None:
         return [row | {"report": write_report(exam, site, patient)}]
@@ -157,8 +161,8 @@ def _result_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
 
 
 def _value_cells(analyte: Analyte) -> dict:
-    """Write a laboratory value as the cells of a row of ``results.csv``, by column. The flag of an abnormal value is H,
-    L or, without a reference range, A."""
+    """Write a laboratory value as some cells of a row of ``results.csv``, by column. The flag of an abnormal value is H
+    or L, or A where it has no reference range."""
     flag = ""
     if analyte.flag is not None:
         flag = "A" if analyte.low is None else "L" if (analyte.number or 0.0) < analyte.low else "H"

@@ -1,5 +1,5 @@
-"""Patients as MIMIC-IV tables (hosp and note modules), with the disorder of the real ones; every word of the notes is
-ours.
+"""Writes patients of the synthetic hospital as MIMIC-IV tables (hosp and note modules), with the disorder of the real
+tables. Every word of the notes is ours.
 
 A quarter of the rows lack ``hadm_id``; some results are in ``comments`` alone or lost to ``___``; tests are repeated
 after recovery, later than the first day; cultures may have a date without a time; one label may have several item
@@ -46,7 +46,8 @@ def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, 
 
 
 def _laboratory_items(hospital: Hospital) -> list[dict]:
-    """The rows of ``d_labitems``, MIMIC-IV's dictionary of laboratory quantities, sorted by item number."""
+    """Make the rows of ``d_labitems``, MIMIC-IV's dictionary of laboratory quantities, sorted by item number. Some
+    quantities have a second number, and ``mimic_iv.yaml`` lists further items."""
     rows = {}
     laboratory = [exam for exam in hospital.examinations.values() if exam.kind == "laboratory"]
     for quantity in (finding.quantity for exam in laboratory for finding in exam.findings):
@@ -60,7 +61,7 @@ def _laboratory_items(hospital: Hospital) -> list[dict]:
 
 
 def _add_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index: int) -> None:
-    """Add patient ``index`` with one or two admissions to ``tables``."""
+    """Draw patient ``index`` of the site, and add the rows of the one or two admissions to ``tables``."""
     first = sample_patient(hospital, site, seed, index)
     rng = first.generator(900)
     # An affine map over the six-digit block spreads the numbers without collisions.
@@ -79,8 +80,9 @@ def _add_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index
 
 @dataclass
 class _Admission:
-    """A hospital stay from ``admit`` on. ``subject`` is MIMIC-IV's number of the patient, ``hadm`` that of the stay.
-    :meth:`write` adds the rows of the stay to ``tables``."""
+    """A hospital stay of ``patient``, which begins at ``admit``. ``subject`` is MIMIC-IV's number of the patient,
+    ``hadm`` that of the stay. ``reports`` counts the radiology notes written so far. :meth:`write` adds the rows of the
+    stay to ``tables``."""
 
     tables: Tables
     hospital: Hospital
@@ -92,6 +94,7 @@ class _Admission:
     reports: int = 0
 
     def __post_init__(self) -> None:
+        """Draw the time of discharge, 3.5 to 9 days after admission."""
         self.rng = self.patient.generator(901)
         self.leave = self.admit + timedelta(days=float(self.rng.uniform(3.5, 9)))
 
@@ -115,12 +118,13 @@ class _Admission:
         self._add_note("discharge", self.hadm, self.patient.admission + 2, charted, self.leave, text)
 
     def _add_row(self, table: str, hadm: int | str, **fields: Any) -> None:
-        """Add a row of this patient to a table; ``hadm`` is the id of its stay, or empty."""
+        """Add a row of this patient to a table. ``hadm`` is the number of the stay, or empty; ``fields`` are the other
+        columns."""
         self.tables[table].append({"subject_id": self.subject, "hadm_id": hadm} | fields)
 
     def _add_note(self, table: str, hadm: int | str, number: int, charted: str, stored: datetime, text: str) -> str:
-        """Add a note with its sequence ``number`` and times to the table ``discharge`` or ``radiology``; returns its
-        id."""
+        """Add a note to the table ``discharge`` or ``radiology``; returns its id. ``number`` is its sequence number,
+        ``charted`` and ``stored`` its times."""
         kind = "DS" if table == "discharge" else "RR"
         note = f"{self.subject}-{kind}-{number}"
         row = {"note_id": note, "note_type": kind, "note_seq": number, "charttime": charted}
@@ -128,12 +132,12 @@ class _Admission:
         return note
 
     def _hadm_or_empty(self) -> int | str:
-        """The number of the stay; at random empty, as in a quarter of MIMIC-IV's rows."""
+        """The number of the stay, or at random an empty text, as in a quarter of MIMIC-IV's rows."""
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
 
     def _add_laboratory(self, exam: Examination) -> list[Analyte]:
-        """Add the results of a laboratory examination, and often those of a repeat after recovery; returns the first
-        values."""
+        """Add the results of a laboratory examination at admission; returns these values. Often a repetition after
+        recovery is added too, which shows the commonest state of each quantity."""
         analytes = write_analytes(exam, self.site, self.patient)
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))
         self._add_specimen(exam, analytes, drawn)
@@ -147,7 +151,8 @@ class _Admission:
         return analytes
 
     def _add_specimen(self, exam: Examination, analytes: list[Analyte], drawn: datetime) -> None:
-        """Add a row of ``labevents`` for each value that was measured in a specimen, ``drawn`` at this time."""
+        """Add a row of ``labevents`` for each value that was measured in one specimen, which was taken at the time
+        ``drawn``."""
         specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm_or_empty()
         for finding, analyte in zip(exam.findings, analytes, strict=True):
             itemid = finding.quantity.itemid
@@ -161,8 +166,8 @@ class _Admission:
             self._add_row("hosp/labevents", hadm, specimen_id=specimen, itemid=itemid, priority="STAT", **times, **row)
 
     def _add_culture(self, exam: Examination, available: bool) -> None:
-        """Add the rows of a culture to ``microbiologyevents``: no growth, or an organism with its antibiotics. One that
-        is not ``available`` is rarely there, as a cancelled order."""
+        """Add the rows of a culture to ``microbiologyevents``: no growth, or an organism with its antibiotics. A
+        culture that is not ``available`` in the record usually gets no row, and rarely that of a cancelled order."""
         if not available and self.rng.random() > 0.03:
             return
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
@@ -188,7 +193,8 @@ class _Admission:
             self._add_row("hosp/microbiologyevents", hadm, **row, **result)
 
     def _add_radiology(self, exam: Examination) -> None:
-        """Add the radiology note of an imaging examination, and its code and name to ``radiology_detail``."""
+        """Add the radiology note of an imaging examination, and two rows with its code and name to
+        ``radiology_detail``."""
         self.reports += 1
         sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
@@ -204,8 +210,8 @@ class _Admission:
 
 
 def _damage(row: dict, chance: float) -> dict:
-    """Give a row of ``labevents`` a defect of the real table: the value is lost, or is in the comments alone. Most rows
-    stay as they are. ``chance`` is a uniform random number that chooses."""
+    """Return a row of ``labevents``, in a few cases with a defect of the real table: the value is lost, or it is in the
+    comments alone. ``chance`` is a uniform random number from 0 to 1 that chooses."""
     if chance < 0.012:
         return row | {"value": "___", "valuenum": "", "flag": ""}
     if chance < 0.08:
@@ -222,8 +228,8 @@ def _format_time(time: datetime) -> str:
 
 
 def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[Analyte]) -> str:
-    """Write the discharge summary of a patient with the laboratory values ``labs``. The hospital course and the last
-    sections name the diagnosis, as they do in real notes."""
+    """Write the discharge summary of a patient, with the first of the laboratory values ``labs``. The hospital course
+    and the last sections name the diagnosis, as they do in real notes."""
     rng = patient.generator(902)
     history = write_history(hospital, site, patient)
     for heading in ("History of Present Illness", "Past Medical History"):
@@ -245,8 +251,8 @@ def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[
 
 
 def _write_physical(hospital: Hospital, site: Site, patient: Patient, discharge: bool) -> str:
-    """Write the physical examination of a discharge summary, a line for each system of the body. With ``discharge``
-    there is a second one, at discharge, which is normal."""
+    """Write the physical examination of a discharge summary, one line for each system of the body. With ``discharge`` a
+    second examination follows, at discharge, which is normal."""
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     lines = ["ADMISSION PHYSICAL EXAM:"] if discharge else []
     lines += [f"{exam.heading}: {physical_text(exam, site, patient)}" for exam in systems]
