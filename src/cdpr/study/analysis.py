@@ -1,4 +1,5 @@
-"""Analyse the completed forms. Only this module opens the key."""
+"""Analyses the completed forms of the study. Only this module opens the key, which names the author of each
+proposal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -25,7 +26,8 @@ _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less 
 
 
 class Interval(Record):
-    """An estimate with the ends of its 95% interval over resampled cases; None where it is undefined."""
+    """An estimate (``value``) with the ends of its 95% interval over resampled cases. Each is None where it is
+    undefined."""
 
     value: float | None
     low: float | None = None
@@ -33,12 +35,13 @@ class Interval(Record):
 
 
 class Comparison(Record):
-    """Our run against the run ``than`` on one dimension, paired by state.
+    """The comparison of our run with the run ``than`` on one dimension, paired by state.
 
-    ``low`` and ``high`` are the 95% interval of the mean difference over cases. ``holm...`` are the p-values corrected
-    over the dimensions, which are the paper's family; ``holm_all`` is ``p`` corrected over all comparisons of the
-    study. ``states_needed`` is the number of states that could show a difference of 0.5 points at this spread. All
-    others are as of :func:`~cdpr.study.statistics.compare_pairs`.
+    ``low`` and ``high`` are the 95% interval, over cases, of the mean ``difference``. The p-values ``holm``,
+    ``holm_zeros_dropped`` and ``holm_permutation`` are corrected over the dimensions, which are the paper's family of
+    tests. ``holm_all`` is ``p`` corrected over all comparisons of the study. ``states_needed`` is the number of states
+    that could show a difference of 0.5 points at this spread. The other fields are results of
+    :func:`~cdpr.study.statistics.compare_pairs`.
     """
 
     dimension: str
@@ -65,11 +68,12 @@ class Comparison(Record):
 class Analysis(Record):
     """The results of a study.
 
-    ``kind`` is the kind of raters, empty where nothing was rated yet; ``synthetic``: all cases are. ``runs`` are
-    compared, ours first; ``source`` is the run whose states were sampled. ``alpha`` is Krippendorff's by dimension.
-    ``scores`` are mean scores by dimension and run, ``datasets`` by data set, dimension and run. ``lead`` is, by
-    dimension, our score minus that of the best baseline; ``ahead`` is that lead minus the largest lead on any other
-    dimension.
+    ``kind`` is the kind of raters, empty where nothing was rated yet. ``synthetic`` says that all cases are. ``runs``
+    are compared, ours first; ``left_out`` has the reason for each method that is not. ``source`` is the run whose
+    states were sampled. ``missing`` counts missing ratings. ``alpha`` is Krippendorff's by dimension. ``scores`` are
+    mean scores by dimension and run, ``datasets`` by data set, dimension and run. ``lead`` is, by dimension, our score
+    minus that of the best baseline. ``ahead`` is that lead minus the largest lead on any other dimension. ``level`` is
+    that of significance, ``target`` the difference in points that a study should be able to find.
     """
 
     study: str
@@ -93,22 +97,23 @@ class Analysis(Record):
 
     @property
     def ours(self) -> str:
-        """The run of our method."""
+        """The name of the run of our method."""
         return self.runs[0]
 
     def next_best(self, dimension: str) -> str:
-        """Return the baseline with the highest mean on a dimension; an undefined mean counts as 0."""
+        """Return the run of the baseline with the highest mean score on a dimension. An undefined mean counts as 0."""
         scores = self.scores[dimension]
         return max(self.runs[1:], key=lambda run: scores[run].value or 0.0)
 
     def comparison(self, dimension: str, than: str) -> Comparison | None:
-        """Return our comparison with the run ``than``; None where no state has scores of both."""
+        """Return the comparison of our run with the run ``than`` on a dimension. None where no state has scores of
+        both."""
         return next((c for c in self.comparisons if (c.dimension, c.than) == (dimension, than)), None)
 
 
 def analyse_study(settings: Settings, job: Job) -> None:
-    """Stage ``analyse_study``: read the completed forms, open the key, and write the analysis and the scores by state.
-    Raises StudyError for forms that cannot be used."""
+    """Stage ``analyse_study``: read the completed forms, open the key with the authors, and write the analysis and the
+    mean scores by state. Without forms the analysis has no scores. Raises StudyError for forms that cannot be used."""
     items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
@@ -134,39 +139,45 @@ def analyse_study(settings: Settings, job: Job) -> None:
 
 
 class ScoreTable:
-    """The scores of a study as arrays, with authors; NaN where there is no score.
+    """The scores of a study as arrays, together with the authors; NaN where there is no score.
 
-    ``ratings`` [raters, dimensions, contents] are the single scores. ``means`` [dimensions, runs, states] are means
-    over raters. ``content_of`` [runs, states] is the number of the content that a run proposed at a state, and
-    ``state_of`` [contents] the number of the state of a content.
+    A content is what raters see of a proposal; runs with equal proposals share one. ``ratings`` [raters, dimensions,
+    contents] are the single scores. ``means`` [dimensions, runs, states] are means over raters. ``content_of`` [runs,
+    states] is the index of the content that a run proposed at a state. ``state_of`` [contents] is the index of the
+    state of a content.
     """
 
     def __init__(self, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings):
+        """Find the state and the authors of each content, and average its scores over the raters."""
         self.states, self.runs, self.contents = states, key.compared, list(items.contents.values())
-        number_of = {state.digest: n for n, state in enumerate(states)}
-        self.state_of = np.array([number_of[content.state] for content in self.contents])
+        index_of = {state.digest: index for index, state in enumerate(states)}
+        self.state_of = np.array([index_of[content.state] for content in self.contents])
         self.content_of = np.zeros((len(self.runs), len(states)), dtype=int)
-        for n, name in enumerate(items.contents):
+        for index, name in enumerate(items.contents):
             for run in key.runs[name]:
-                self.content_of[self.runs.index(run), self.state_of[n]] = n
+                self.content_of[self.runs.index(run), self.state_of[index]] = index
+        # One frame per rater, with a row per dimension and a column per content.
         frames = [pd.DataFrame(s).reindex(dimensions(), columns=items.contents) for s in ratings.scores.values()]
         self.ratings = np.stack([frame.to_numpy(float) for frame in frames])
         mean_ratings = _mean(np.moveaxis(self.ratings, 0, -1))
         self.means = np.round(mean_ratings[:, self.content_of], statistics.DECIMALS)
 
     def resampled_means(self, weights: np.ndarray) -> np.ndarray:
-        """Average over resampled states: means [dimensions, runs, resamples] with ``weights`` [resamples, states]."""
+        """Average the mean scores over resampled states. ``weights`` [resamples, states] says how often each state is
+        drawn. Returns means [dimensions, runs, resamples]; NaN where no drawn state has a score."""
         is_rated = ~np.isnan(self.means)
         with np.errstate(invalid="ignore"):
             return (np.where(is_rated, self.means, 0.0) @ weights.T) / (is_rated @ weights.T)
 
     def differences(self, dimension: int, run: int) -> np.ndarray:
-        """Return our mean scores minus those of a run, at the states that have both."""
+        """Return our mean scores minus those of another run on one dimension, [states], for the states that have both.
+        ``dimension`` and ``run`` are indices."""
         differences = self.means[dimension, 0] - self.means[dimension, run]
         return np.round(differences[~np.isnan(differences)], statistics.DECIMALS)
 
     def by_dataset(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """Average over the states of each data set: means by data set, dimension and run; None where undefined."""
+        """Average over the states of each data set: returns means by data set, dimension and run; None where
+        undefined."""
         datasets = np.array([state.dataset for state in self.states])
         means: dict[str, dict[str, dict[str, float | None]]] = {}
         for dataset in dict.fromkeys(state.dataset for state in self.states):
@@ -178,30 +189,31 @@ class ScoreTable:
         return means
 
     def by_state(self) -> Iterator[StateMeans]:
-        """Yield the mean scores of each run at each state."""
-        for n, state in enumerate(self.states):
-            for r, run in enumerate(self.runs):
-                content = self.contents[self.content_of[r, n]]
+        """Yield the mean scores of each run at each state, one record for each."""
+        for state_index, state in enumerate(self.states):
+            for run_index, run in enumerate(self.runs):
+                content = self.contents[self.content_of[run_index, state_index]]
                 yield StateMeans(
                     state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn,
                     source=state.source, run=run, kind=content.kind, action=content.action,
-                    means=dict(zip(dimensions(), map(_none_if_nan, self.means[:, r, n]), strict=True)),
+                    means=dict(zip(dimensions(), map(_none_if_nan, self.means[:, run_index, state_index]), strict=True)),
                 )  # fmt: skip
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Average over the last axis without NaN; NaN where there is nothing else."""
+    """Average over the last axis, without NaN. The mean of NaN alone is NaN."""
     with np.errstate(invalid="ignore"):
         return np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1)
 
 
 def _none_if_nan(value: np.ndarray) -> float | None:
-    """Turn a number into one for JSON, which has no NaN."""
+    """Turn a number into one for JSON, which has no NaN: NaN becomes None."""
     return None if np.isnan(value) else float(value)
 
 
 def analyse_scores(settings: Settings, table: ScoreTable) -> dict[str, Any]:
-    """Compute all fields of :class:`Analysis` that depend on scores, by name."""
+    """Compute all fields of :class:`Analysis` that depend on scores; returns them by name. With a single run there are
+    no comparisons."""
     cases = [(state.dataset, state.note_id) for state in table.states]
     seed = derive_seed(settings.study.seed, "bootstrap")
     weights = statistics.resample_clusters(cases, settings.evaluation.bootstrap, seed)
@@ -216,22 +228,22 @@ def analyse_scores(settings: Settings, table: ScoreTable) -> dict[str, Any]:
         return fields
     lead, drawn_lead = means[:, 0] - means[:, 1:].max(axis=1), draws[:, 0] - draws[:, 1:].max(axis=1)
     fields |= {"comparisons": _comparisons(settings, table, draws), "lead": {}, "ahead": {}}
-    for d, name in enumerate(dimensions()):
-        fields["lead"][name] = _interval(lead[d], drawn_lead[d])
-        largest_other, drawn_other = np.delete(lead, d).max(), np.delete(drawn_lead, d, axis=0).max(axis=0)
-        fields["ahead"][name] = _interval(lead[d] - largest_other, drawn_lead[d] - drawn_other)
+    for index, name in enumerate(dimensions()):
+        fields["lead"][name] = _interval(lead[index], drawn_lead[index])
+        largest_other, drawn_other = np.delete(lead, index).max(), np.delete(drawn_lead, index, axis=0).max(axis=0)
+        fields["ahead"][name] = _interval(lead[index] - largest_other, drawn_lead[index] - drawn_other)
     return fields
 
 
 def _alphas(table: ScoreTable, weights: np.ndarray) -> dict[str, Interval]:
-    """Compute Krippendorff's alpha of each dimension over the contents. Its interval resamples states with ``weights``
-    [resamples, states]."""
+    """Compute Krippendorff's alpha of each dimension, by its name, from the ratings of all contents. Its interval
+    resamples states: ``weights`` [resamples, states] says how often each state is drawn."""
     alphas = {}
-    for d, name in enumerate(dimensions()):
-        ratings = table.ratings[:, d]
+    for index, name in enumerate(dimensions()):
+        ratings = table.ratings[:, index]
         value = statistics.krippendorff_alpha(ratings)
         counts = statistics.count_scores(ratings)
-        state_of = table.state_of[(~np.isnan(ratings)).sum(axis=0) > 1]  # of the rows of counts
+        state_of = table.state_of[(~np.isnan(ratings)).sum(axis=0) > 1]  # the state of each row of counts
         draws = []
         if value is not None:
             draws = [statistics.alpha_of_counts(np.repeat(counts, w[state_of], axis=0)) for w in weights]
@@ -240,23 +252,24 @@ def _alphas(table: ScoreTable, weights: np.ndarray) -> dict[str, Interval]:
 
 
 def _interval(value: float | None, draws: np.ndarray) -> Interval:
-    """Make an interval from an estimate and its bootstrap ``draws`` [resamples]; undefined draws are left out."""
+    """Make an interval from an estimate and its bootstrap ``draws`` [resamples]. Undefined draws are left out. The ends
+    are None without draws, and all is None where the estimate is undefined."""
     if value is None or not np.isfinite(value):
         return Interval(value=None)
-    draws = draws[np.isfinite(draws)]
-    low, high = percentile_interval(draws) if draws.size else (None, None)
+    defined = draws[np.isfinite(draws)]
+    low, high = percentile_interval(defined) if defined.size else (None, None)
     return Interval(value=float(value), low=low, high=high)
 
 
 def _comparisons(settings: Settings, table: ScoreTable, draws: np.ndarray) -> tuple[Comparison, ...]:
-    """Compare our run with each other run on each dimension; ``draws`` [dimensions, runs, resamples] are resampled
-    means. Pairs of runs without a state in common are left out."""
+    """Compare our run with each other run on each dimension. ``draws`` [dimensions, runs, resamples] are resampled
+    means. Where two runs have no state in common there is no comparison."""
     rows = []
-    for r, run in list(enumerate(table.runs))[1:]:
-        for d, name in enumerate(dimensions()):
-            differences = table.differences(d, r)
+    for run_index, run in list(enumerate(table.runs))[1:]:
+        for index, name in enumerate(dimensions()):
+            differences = table.differences(index, run_index)
             if len(differences):
-                low, high = percentile_interval(draws[d, 0] - draws[d, r])
+                low, high = percentile_interval(draws[index, 0] - draws[index, run_index])
                 seed = derive_seed(settings.study.seed, "permutation", run, name)
                 test = statistics.compare_pairs(differences, settings.study.permutations, seed)
                 rows.append({"dimension": name, "than": run, "low": low, "high": high, **test})

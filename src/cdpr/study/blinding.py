@@ -1,5 +1,5 @@
-"""Hide the authors of proposals: every rater gets the states and the proposals in an order of its own, under codes that
-mean nothing without the key."""
+"""Hides the authors of proposals. Every rater gets the states and the proposals in an order of its own, under codes
+that mean nothing without the key."""
 
 import hashlib
 import json
@@ -17,8 +17,8 @@ _LETTERS = "ABCDEFGH"
 
 
 class Card(Record):
-    """A proposal in one rater's form. ``code`` is its name in this form alone, ``content`` its name in
-    :class:`Items`, ``letter`` what the rater reads above it."""
+    """A proposal in one rater's form. ``code`` is its name in this form alone. ``content`` is its name in the study
+    (:attr:`Items.contents`). ``letter`` is what the rater reads above it."""
 
     code: str
     content: str
@@ -26,17 +26,17 @@ class Card(Record):
 
 
 class Page(Record):
-    """A state in one rater's form: its digest, and its proposals in the order of this form."""
+    """One state in a rater's form: the digest of the state, and its proposals in the order of this form."""
 
     state: str
     cards: tuple[Card, ...]
 
 
 class Items(Record):
-    """All that is rated, without authors; forms are written from it, and returned ratings are checked with it.
+    """All that is rated, without authors. Forms are written from it, and returned ratings are checked with it.
 
-    ``forms`` has the pages of each rater, ``contents`` what each proposal says. ``study`` is a digest of both, which
-    names the study.
+    ``forms`` has the pages of each rater, ``contents`` by name what each proposal says. ``study`` names the study: it
+    is a digest of forms, contents and presentations.
     """
 
     study: str
@@ -44,19 +44,19 @@ class Items(Record):
     contents: dict[str, Content]
 
     def cards(self, rater: str) -> list[Card]:
-        """List the cards of one rater's form."""
+        """List the proposals in one rater's form, in the order of the form."""
         return [card for page in self.forms[rater] for card in page.cards]
 
     def codes(self) -> dict[str, tuple[str, str]]:
-        """Map the code of each card to its rater and the name of its content."""
+        """Return for the code of each proposal in a form its rater and the name of its content."""
         return {card.code: (rater, card.content) for rater in self.forms for card in self.cards(rater)}
 
 
 class Key(Record):
-    """Who proposed what in a ``study``; raters must not see it.
+    """The key of a ``study``, which says who proposed what; raters must not see it.
 
-    ``runs`` lists the runs behind each content, ``compared`` all runs, ours first. ``left_out`` has the methods that
-    could not be compared, with the reason.
+    ``runs`` lists by the name of a content the runs that proposed it. ``compared`` lists all runs, ours first.
+    ``left_out`` has the reason for each method that could not be compared.
     """
 
     study: str
@@ -66,7 +66,8 @@ class Key(Record):
 
     @classmethod
     def open(cls, path: Path, items: Items) -> Self:
-        """Read the key of ``items``. Raises StudyError for the key of another study, or one with other contents."""
+        """Read the key that belongs to ``items`` from the file ``path``. Raises StudyError for the key of another
+        study, or one with other contents."""
         key = cls.read(path)
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
@@ -79,7 +80,8 @@ def blind(
 ) -> tuple[Items, Key]:
     """Separate proposals from their authors. Returns what raters see, and the key that has the authors.
 
-    Equal proposals at a state are shown once under ``study.merge_identical``. Raises StudyError where a run has no
+    ``plan`` is the section ``study`` of the settings. With ``merge_identical`` equal proposals at a state are shown
+    once. ``left_out`` has the reason for each method that is not compared. Raises StudyError where a run has no
     proposal at a state, because its scores could not be paired.
     """
     runs = tuple(dict.fromkeys(proposal.run for proposal in proposals))
@@ -98,7 +100,7 @@ def blind(
             name = _random_code("content", plan.seed, state, number)
             names_by_state[state].append(name)
             contents[name], authors[name] = content, tuple(its_runs)
-    contents = dict(sorted(contents.items()))  # in an order that tells nothing
+    contents = dict(sorted(contents.items()))  # in the order of their random names, which reveals nothing
     forms = {rater: _shuffle_form(plan.seed, rater, names_by_state) for rater in plan.raters}
     states_shown = [(state.digest, state.presentation) for state in states]
     contents_shown = [content.model_dump() for content in contents.values()]
@@ -109,20 +111,21 @@ def blind(
 
 
 def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:
-    """Make the pages of one rater: all states, and the proposals of each, in a random order of this rater."""
+    """Make the pages of one rater's form: all states, and the proposals of each, both in a random order of this rater.
+    ``names_by_state`` has the names of the proposals by the digest of the state."""
     rng, states = np.random.default_rng(derive_seed(seed, "order", rater)), list(names_by_state)
     pages = []
-    for i in rng.permutation(len(states)):
-        names = names_by_state[states[i]]
+    for state_index in rng.permutation(len(states)):
+        names = names_by_state[states[state_index]]
         cards = []
-        for letter, j in zip(_LETTERS, rng.permutation(len(names)), strict=False):
+        for letter, index in zip(_LETTERS, rng.permutation(len(names)), strict=False):
             # A letter comes first, so that no program takes a code such as 1e5 for a number.
-            code = "c" + _random_code(rater, seed, names[j])[1:]
-            cards.append(Card(code=code, content=names[j], letter=letter))
-        pages.append(Page(state=states[i], cards=tuple(cards)))
+            code = "c" + _random_code(rater, seed, names[index])[1:]
+            cards.append(Card(code=code, content=names[index], letter=letter))
+        pages.append(Page(state=states[state_index], cards=tuple(cards)))
     return tuple(pages)
 
 
 def _random_code(*parts: object) -> str:
-    """Compute 12 hexadecimal digits that are fixed by ``parts`` and reveal nothing of them."""
+    """Compute 12 hexadecimal digits that are fixed by ``parts`` and reveal nothing about them."""
     return f"{derive_seed('study', *parts):016x}"[-12:]

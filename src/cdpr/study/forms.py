@@ -1,4 +1,4 @@
-"""Write the raters' forms, a page of HTML each, and the protocol of the study."""
+"""Writes the raters' forms, one HTML page each, and the protocol of the study."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ _MINUTES_PER_CARD = 1.5
 
 
 def make_forms(settings: Settings, job: Job) -> None:
-    """Stage ``make_forms``: blind the proposals, and write the raters' forms, their content (``cards``), the key
-    (``sealed``) and the ``protocol`` of the study."""
+    """Stage ``make_forms``: hide the authors of the proposals, and write the raters' forms, their content (``cards``),
+    the key with the authors (``sealed``) and the ``protocol`` of the study."""
     states = read_lines(job.inputs["states"], StudyState)
     proposal_files = sorted(name for name in job.inputs if name.startswith("proposals_"))
     proposals = [proposal for name in proposal_files for proposal in read_lines(job.inputs[name], Proposal)]
@@ -46,8 +46,8 @@ def make_forms(settings: Settings, job: Job) -> None:
 
 
 def describe_finding(finding: Finding) -> str:
-    """Write the heading of a finding: the examination with its price, or with the reason why there is no result. For
-    example ``Lactate (USD 11.59)`` or ``Lactate: not available``."""
+    """Write the heading of a request that was made before: the examination with its price, or with the reason why there
+    is no result. For example ``Lactate (USD 11.59)`` or ``Lactate: not available``."""
     if finding.kind == "result":
         return f"{finding.examination or 'Order'} (USD {finding.usd:.2f})"
     reason = _NO_RESULT[finding.kind]
@@ -55,7 +55,8 @@ def describe_finding(finding: Finding) -> str:
 
 
 def describe_reasoning(content: Content) -> str:
-    """Write the reasoning of a proposal, or the diagnosis that it leans to where there is none."""
+    """Write the reasoning of a proposal. Without one it is the diagnosis that the method gives when it must diagnose,
+    or a note that there is none."""
     if content.reasoning:
         return content.reasoning
     if content.leaning:
@@ -64,7 +65,8 @@ def describe_reasoning(content: Content) -> str:
 
 
 def describe_action(content: Content) -> str:
-    """Write the action of a proposal, such as ``Order: Lactate (USD 11.59)``."""
+    """Write the action of a proposal: ``Order: Lactate (USD 11.59)``, ``Stop and diagnose: Sepsis``, or a note that it
+    cannot be read."""
     if content.kind == "request":
         price = f"USD {content.usd:.2f}" if content.usd else "USD 0.00: obtained already, or free of charge"
         return f"Order: {content.action} ({price})"
@@ -75,8 +77,8 @@ def describe_action(content: Content) -> str:
 
 
 def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice: str) -> None:
-    """Write ``RATER.html`` for each rater, a page that works offline and shows ``notice`` on top. It never holds the
-    patient's diagnosis."""
+    """Write the form of each rater to ``FOLDER/RATER.html``, a page that works offline and shows ``notice`` at its top.
+    It never holds the patient's diagnosis."""
     folder.mkdir(parents=True, exist_ok=True)
     state_of = {state.digest: state for state in states}
     form = shipped_text(__package__, "templates", "form.html")
@@ -88,7 +90,8 @@ def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice
 
 
 def _page_data(page: Page, state: StudyState, contents: Mapping[str, Content]) -> dict[str, Any]:
-    """Collect the texts of one page of a form: the presentation, the findings, and a card per proposal."""
+    """Collect the texts of one page of a form, as JSON values: the presentation of the patient, the earlier requests
+    with their results, and the proposals."""
     cards = []
     for card in page.cards:
         content = contents[card.content]
@@ -101,8 +104,9 @@ def _page_data(page: Page, state: StudyState, contents: Mapping[str, Content]) -
 def protocol(
     settings: Settings, states: Sequence[StudyState], items: Items, runs: Sequence[str], left_out: Mapping[str, str]
 ) -> str:
-    """Write the protocol of the study in Markdown, for the time before anything is rated: the sample, the work of each
-    rater, and how many states a difference takes. It names the compared ``runs``, so raters must not see it."""
+    """Write the protocol of the study as Markdown: the sample, the work of each rater, and how many states are needed
+    to show a difference. It is read before anything is rated. It names the compared ``runs``, so raters must not see
+    it."""
     counts = Counter((state.dataset, state.turn) for state in states)
     return environment(templates).get_template("protocol.md").render(
         items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states), counts=counts,

@@ -6,8 +6,9 @@ from ..settings.datasets import BENCHMARKS
 
 
 def study_run(settings: Settings, name: str) -> str:
-    """Return the name of the run that represents a method in the study: ``cdpr-seed0`` for the variant ``cdpr`` (its
-    first seed), and the agent's own name for an agent. Raises SettingsError for a name that is neither."""
+    """Return the name of the run that represents a method in the study. For a variant it is the run of its first seed,
+    such as ``cdpr-seed0`` for ``cdpr``; for an agent it is the agent's own name. Raises SettingsError for a name that
+    is neither."""
     if name in variants(settings):
         return str(TrainedRun(job_of(settings, name), seeds_of(settings, name)[0]))
     if name not in settings.agents:
@@ -17,19 +18,19 @@ def study_run(settings: Settings, name: str) -> str:
 
 
 def study_runs(settings: Settings) -> list[str]:
-    """List the runs of all methods in ``study.methods`` that can be compared. Methods that share a training share a
-    run, which is listed once. Raises SettingsError as :func:`study_run`."""
+    """List the runs of all methods in ``study.methods`` that can be compared. Methods with the same training have the
+    same run, which is listed once. Raises SettingsError for a name that is neither variant nor agent."""
     runs = {name: study_run(settings, name) for name in settings.study.methods}
     return list(dict.fromkeys(run for name, run in runs.items() if not _why_left_out(settings, name)))
 
 
 def left_out(settings: Settings) -> dict[str, str]:
-    """Map each method in ``study.methods`` that cannot be compared to the reason."""
+    """Return the reason for each method in ``study.methods`` that cannot be compared."""
     return {name: why for name in settings.study.methods if (why := _why_left_out(settings, name))}
 
 
 def _why_left_out(settings: Settings, name: str) -> str:
-    """Return the reason why a method cannot be compared; empty where it can. Trained variants always can."""
+    """Return the reason why a method cannot be compared, empty where it can. A trained variant always can."""
     entry = settings.agents.get(name)
     if entry is None:
         return ""
@@ -43,5 +44,5 @@ def _why_left_out(settings: Settings, name: str) -> str:
 
 
 def all_synthetic(settings: Settings) -> bool:
-    """Whether the cases of all benchmarks come from the synthetic hospital."""
+    """Whether all benchmarks have cases of the synthetic hospital, because the settings name no files of real ones."""
     return all(settings.data.source(dataset).path is None for dataset in BENCHMARKS)

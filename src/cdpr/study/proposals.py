@@ -1,4 +1,4 @@
-"""Get the decision of every compared method at the same states."""
+"""Gets the decision of every compared method at the same states."""
 
 import asyncio
 import re
@@ -35,8 +35,8 @@ _NAMES = (
 
 
 def propose_actions(settings: Settings, job: Job) -> None:
-    """Stage ``propose_actions``: let a run decide at every state of the study, greedily. Raises StudyError where the
-    states can no longer be rebuilt from the cases."""
+    """Stage ``propose_actions``: let one run decide greedily at every state of the study, and write its proposals.
+    Raises StudyError where the states can no longer be rebuilt from the cases."""
     run, proposals, disclosures = job.options["run"], [], []
     states_by_dataset: dict[str, list[StudyState]] = defaultdict(list)
     for state in read_lines(job.inputs["states"], StudyState):
@@ -63,10 +63,12 @@ async def propose_all(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str,
     states: Sequence[StudyState], cases: dict[str, CaseRecord],
 ) -> list[Proposal]:  # fmt: skip
-    """Let an agent decide at ``states``, whose cases are ``cases`` by name; returns its proposals in their order."""
+    """Let an agent decide at each of ``states``; returns its proposals in their order. ``cases`` has the cases of the
+    states by ``note_id``."""
     style = settings.environment.prompt.style if agent_entry(settings, run).own_policy else "full"
 
     async def propose_at(record: StudyState) -> Proposal:
+        """Rebuild one state and get the agent's decision there."""
         CASE.set(record.note_id)
         state = await rebuild_state(settings, environment, cases[record.note_id], record, style)
         return await propose(settings, environment, agent, run, state, record.digest)
@@ -81,9 +83,9 @@ async def propose_all(
 async def rebuild_state(
     settings: Settings, environment: DiagnosticEnvironment, case: CaseRecord, record: StudyState, style: str
 ) -> State:
-    """Rebuild a sampled state in the environment. Its actions are rendered in the grammar of the agent, ``style``, so
-    that the agent does not read the reasoning of the policy whose episode it is from. Raises StudyError where the
-    result is another state."""
+    """Rebuild the sampled state ``record`` in the environment. Its actions are written in the grammar ``style`` of the
+    agent, without the reasoning of the policy whose episode it is from. Raises StudyError where the result is another
+    state."""
     actions = [render_action(parse_action(reply), style) for reply in record.replies]
     state = await state_after(environment, case, actions)
     if state_digest(settings, case, state) != record.digest:
@@ -95,8 +97,9 @@ async def rebuild_state(
 async def propose(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, state: State, digest: str
 ) -> Proposal:
-    """Get the decision of an agent at a state. An agent that requests an examination without reasoning writes a
-    diagnosis too (``leaning``), because raters can know nothing else of its reasoning."""
+    """Get the decision of an agent at a state, as a proposal. An agent that requests an examination without reasoning
+    must also give a diagnosis (``leaning``), because raters know nothing else of its reasoning. A reply without a
+    readable action gives a proposal of kind ``unreadable``. ``digest`` is the identity of the state."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
     reply = (await agent.act(state, False, seed)).text
     action, reasoning = parse_action(reply), remove_action(reply)
@@ -113,13 +116,15 @@ async def propose(
 
 
 def remove_action(reply: str) -> str:
-    """Return the reasoning of a reply: its text without the action and without labels such as ``THINKING:``."""
+    """Return the reasoning of a reply: its text without the lines of the action and without labels such as
+    ``THINKING:``. Empty where nothing else is left."""
     text = _LABEL.sub("", _ACTION.sub("", reply))
     return "\n".join(line.strip() for line in text.splitlines() if re.search(r"\w", line))
 
 
 def model_names(settings: Settings, agent: AgentEntry) -> list[str]:
-    """List the names of the model that an agent uses: its label in tables, and the name that its makers gave it."""
+    """List the names of the model that an agent uses: its label in tables, and the name that its makers gave it. Empty
+    for an agent without a registered model."""
     model = model_of(settings, agent)
     if model is None:
         return []
@@ -127,15 +132,17 @@ def model_names(settings: Settings, agent: AgentEntry) -> list[str]:
 
 
 def hide_models(text: str, own_names: Sequence[str]) -> str:
-    """Replace ``own_names`` and the names of well-known models in a text by ``[model]``, since raters are blind."""
+    """Replace the names of well-known models and ``own_names`` in a text by ``[model]``, so that raters do not learn
+    the author."""
     longest_first = sorted(own_names, key=len, reverse=True)
     names = "|".join([*map(re.escape, longest_first), _NAMES])
     return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "[model]", text, flags=re.IGNORECASE)
 
 
 async def request_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
-    """Return the US dollars that a request would be charged at a state. Where the record has no result this is the list
-    price, so that the price does not show raters what is available."""
+    """Return the US dollars that the request of the examination ``name`` would be charged at a state; 0 for a result
+    that is known. Where the record has no result it is the list price, so that raters cannot tell from the price what
+    is on record."""
     results = state.case.key_pertinent_results_dict
     await environment.matcher.prepare(name, results)
     matched, _ = environment.matcher.match(name, results)

@@ -1,4 +1,4 @@
-"""Read the completed forms, combine their ratings, and list everything that is wrong with them."""
+"""Reads the completed forms, combines their ratings, and lists everything that is wrong with them."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,8 @@ Scores = dict[str, dict[str, int]]
 
 
 class Form(BaseModel):
-    """A file that the HTML form exports. ``filled_by`` is an identifier of the browser that filled it in. ``ratings``
-    has one entry per proposal: its ``code``, and its scores by dimension."""
+    """A file that the HTML form exports. ``filled_by`` is an identifier of the browser in which it was filled in.
+    ``ratings`` has one entry per proposal: its ``code``, and its scores by dimension."""
 
     path: Path = Field(exclude=True)
     format: Literal["cdpr-study-ratings"]
@@ -42,8 +42,8 @@ class Form(BaseModel):
 
 @dataclass
 class Ratings:
-    """All ratings of a study: the ``kind`` of its raters, the scores of each rater, and the number of ``missing``
-    ratings."""
+    """All ratings of a study: the ``kind`` of its raters (physician or simulated), the scores of each rater, and the
+    number of ``missing`` ratings."""
 
     kind: str
     scores: dict[str, Scores] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class Ratings:
 
 
 def list_files(paths: Iterable[Path]) -> list[Path]:
-    """List the files at ``paths``: files as they are, and for a folder all files below it but hidden and temporary
-    ones. Raises StudyError for a path that does not exist and for a folder without files."""
+    """List the files at ``paths``. A folder stands for all files below it, except hidden and temporary ones. Raises
+    StudyError for a path that does not exist and for a folder without files."""
     files: list[Path] = []
     for path in map(Path, paths):
         if not file_type(path):
@@ -65,7 +65,8 @@ def list_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> Ratings:
-    """Read and combine the ratings of all files. Raises StudyError with a list of what is wrong."""
+    """Read and combine the ratings in all files at ``paths``; ``items`` are what was to be rated. Raises StudyError
+    with a list of what is wrong."""
     ratings, problems = check_ratings(paths, items, allow_missing=allow_missing)
     if problems:
         more = [f"and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
@@ -76,8 +77,8 @@ def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = F
 def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> tuple[str, bool]:
     """Check returned forms for the command ``cdpr check_ratings``. ``study`` is the folder of the study.
 
-    Returns a text that lists all problems, and whether the forms are complete. Raises StudyError for a folder without
-    forms.
+    Returns a text and a success flag: all problems and False, or a confirmation and True. Raises StudyError for a
+    folder without forms.
     """
     cards = study / "cards.json"
     if not cards.exists():
@@ -90,7 +91,8 @@ def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> 
 
 
 def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> tuple[Ratings, list[str]]:
-    """Read the forms at ``paths``. Returns their ratings, and one line for each problem."""
+    """Read the forms at ``paths`` and compare them with ``items``, which were to be rated. Returns their ratings, and
+    one line for each problem."""
     problems: list[str] = []
     forms_by_rater: dict[str, list[Form]] = {rater: [] for rater in items.forms}
     for path in list_files(paths):
@@ -119,7 +121,8 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
 
 
 def _add_rater(ratings: Ratings, rater: str, forms: Sequence[Form], items: Items, allow_missing: bool) -> list[str]:
-    """Add the scores of one rater, who should have returned one form, to ``ratings``. Returns the problems."""
+    """Add the scores of one rater to ``ratings``. ``forms`` are those that came back from this rater, of which there
+    should be one. Returns one line for each problem."""
     contents = [card.content for card in items.cards(rater)]
     expected = len(contents) * len(dimensions())
     if len(forms) > 1:
@@ -145,7 +148,8 @@ def _add_rater(ratings: Ratings, rater: str, forms: Sequence[Form], items: Items
 
 
 def _read_scores(form: Form, items: Items) -> tuple[Scores, list[str]]:
-    """Read the scores of a form. Returns them, and one line for each problem."""
+    """Read the scores of a form. Returns them by the name of the content and by dimension, and one line for each
+    problem."""
     codes, scores, problems = items.codes(), Scores(), list[str]()
     for row in form.ratings:
         code = str(row.get("code"))
@@ -179,7 +183,8 @@ def _quote(value: Any) -> str:
 
 
 def write_ratings(path: Path, study: str, rater: str, kind: str, scores: Mapping[str, Mapping[str, int]]) -> None:
-    """Write the export of a form that a program filled in; ``scores`` are by code and dimension."""
+    """Write the ratings of a rater that is a program, in the format that the HTML form exports. ``scores`` are by the
+    code of the proposal and by dimension."""
     rows = [{"code": code, **values, "comment": ""} for code, values in scores.items()]
     head = {"format": "cdpr-study-ratings", "version": 1, "study": study, "rater": rater}
     content = head | {"kind": kind, "filled_by": kind, "exported": "", "ratings": rows}

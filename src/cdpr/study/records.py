@@ -1,4 +1,4 @@
-"""The records of the study, one JSON object a line."""
+"""The records of the study, stored as one JSON object per line."""
 
 import hashlib
 import json
@@ -26,13 +26,14 @@ class Record(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the single record in a JSON file. Raises pydantic's ValidationError for anything else."""
+        """Read the single record of this class in a JSON file. Raises pydantic's ValidationError for any other
+        content."""
         return cls.model_validate_json(path.read_bytes())
 
 
 class Finding(Record):
-    """One request that led to a state: the name of the examination (empty for an unreadable reply), the kind and
-    ``text`` of the answer that the agent saw, and the charge in US dollars."""
+    """One request before a state: the name of the ``examination`` (empty for an unreadable reply), the ``kind`` and the
+    ``text`` of the answer that the agent saw, and its charge in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget"]
     examination: str
@@ -41,11 +42,11 @@ class Finding(Record):
 
 
 class StudyState(Record):
-    """A state of an episode, at which raters judge what different methods would do next. As private as the case.
+    """A state of an episode, at which raters judge what different methods would do next. It is as private as the case.
 
     ``digest`` is the identity of the state (:func:`state_digest`). The episode is of the run ``source`` on the case
-    ``note_id`` (a pseudonym for credentialed cases, as in evaluations) of ``dataset``; ``turn`` is 0 where only the
-    ``presentation`` is known. ``found`` lists what was requested before, ``replies`` the replies that did so, in the
+    ``note_id`` of ``dataset``; for credentialed cases ``note_id`` is a pseudonym, as in evaluations. ``turn`` is the
+    number of earlier replies. ``found`` lists what was requested before. ``replies`` are the earlier replies, in the
     full grammar: replaying them rebuilds the state.
     """
 
@@ -61,10 +62,10 @@ class StudyState(Record):
 
 
 class Content(Record):
-    """What raters see of a proposal: a method's next decision at the state with the digest ``state``.
+    """What raters see of a proposal, that is of a method's next decision at the state with the digest ``state``.
 
-    ``reasoning`` is the reply without its action. ``action`` is the requested examination or the diagnosis, by
-    ``kind``. ``leaning`` is the diagnosis that an agent without reasoning gives when it must diagnose at this state.
+    ``reasoning`` is the reply without its action. ``action`` is the requested examination or the diagnosis, as ``kind``
+    says. ``leaning`` is the diagnosis that an agent without reasoning gives when it must diagnose at this state.
     ``usd`` is the charge of a request in US dollars.
     """
 
@@ -77,7 +78,7 @@ class Content(Record):
 
 
 class Proposal(Content):
-    """A proposal with its author, the ``run``."""
+    """A proposal with its author, the name of the ``run``."""
 
     run: str
 
@@ -102,8 +103,8 @@ Line = TypeVar("Line", bound=Record)
 
 
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:
-    """Compute the identity of a state, 16 hexadecimal digits. It depends on the case and on the evidence in its order,
-    not on the wording of the replies."""
+    """Compute the identity of a state, 16 hexadecimal digits. It depends on the case and on the earlier requests with
+    the kinds of their answers, in their order, and not on the wording of the replies."""
     content = [case.dataset, public_text(settings, case, case.note_id), state.key[1]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 

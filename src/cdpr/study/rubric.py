@@ -1,4 +1,5 @@
-"""The five dimensions of the ratings and their anchors, reworded (paper, appendix "Expert Evaluation Protocol")."""
+"""The five dimensions of the ratings and the meaning of each score, in our words (paper, appendix "Expert Evaluation
+Protocol")."""
 
 import functools
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ SCALE = (1, 2, 3, 4, 5)
 class Dimension:
     """A dimension on which raters score a proposal from 1 to 5, such as ``evidence_support``.
 
-    ``title`` is its name on the form, ``asks`` the question to the rater, ``anchors`` the meaning of each score.
+    ``title`` is its name on the form, ``asks`` the question to the rater, and ``anchors`` the meaning of each score.
     """
 
     name: str

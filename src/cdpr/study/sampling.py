@@ -1,4 +1,4 @@
-"""Sample decision states of one policy for the study, stratified by turn."""
+"""Samples states of one policy's episodes for the study, stratified by turn."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ _CASES_PER_STATE = 2
 
 def sample_states(settings: Settings, job: Job) -> None:
     """Stage ``sample_states``: run greedy episodes of ``study.source`` on test cases, as its evaluation does, and write
-    a sample of their states. Raises StudyError where a benchmark gives none."""
+    a sample of their states. Raises StudyError for a benchmark on which the run takes no decision of its own."""
     run, plan, records = job.options["run"], settings.study, []
     disclosures: list[Disclosure | None] = []
     for dataset in BENCHMARKS:
@@ -51,7 +51,8 @@ def sample_states(settings: Settings, job: Job) -> None:
 
 
 class Actor(NamedTuple):
-    """An agent with its environment, and the disclosures of text of credentialed cases to other machines."""
+    """An agent with its environment. ``disclosures`` has for each model on another machine the text of credentialed
+    cases that goes there, None for other models."""
 
     environment: DiagnosticEnvironment
     agent: Agent
@@ -59,8 +60,8 @@ class Actor(NamedTuple):
 
 
 def open_actor(settings: Settings, job: Job, dataset: str, credentialed: bool) -> Actor:
-    """Open the agent of the job's run, decoding greedily, with its environment. ``credentialed``: the cases are under
-    an agreement. Raises GovernanceError where it forbids the agent's model or a judge."""
+    """Open the agent of the job's run, decoding greedily, with its environment. ``credentialed`` says that the cases
+    are under a data use agreement. Raises GovernanceError where the agreement forbids the agent's model or a judge."""
     run, policy = job.options["run"], job.inputs.get("policy")
     SYSTEM.set(run)
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
@@ -71,8 +72,8 @@ def open_actor(settings: Settings, job: Job, dataset: str, credentialed: bool) -
 
 
 def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> list[State]:
-    """Sample ``count`` states at which the policy had a choice, in the order of episodes and turns. Turns are drawn as
-    often as they occur (:func:`allot`), from as many different cases as possible."""
+    """Sample ``count`` states at which the policy had a choice; returns them in the order of episodes and turns. Each
+    turn is drawn as often as it occurs (:func:`allot`), from as many different cases as possible."""
     rng = np.random.default_rng(seed)
     by_turn: dict[int, list[State]] = defaultdict(list)
     for episode in episodes:
@@ -82,7 +83,8 @@ def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> l
     shares = allot({turn: len(states) for turn, states in by_turn.items()}, count)
     chosen: list[State] = []
     chosen_of_case: Counter[str] = Counter()
-    for turn in sorted(by_turn, key=lambda turn: (len(by_turn[turn]), turn)):  # late turns are rare: they choose first
+    # Turns with few states, the late ones, choose their cases first.
+    for turn in sorted(by_turn, key=lambda turn: (len(by_turn[turn]), turn)):
         states = [by_turn[turn][i] for i in rng.permutation(len(by_turn[turn]))]
         states.sort(key=lambda state: chosen_of_case[state.case.note_id])
         chosen += states[: shares[turn]]
@@ -92,9 +94,9 @@ def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> l
 
 
 def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
-    """Divide ``total`` draws over strata in proportion to their ``sizes``, by largest remainders. Every stratum gets at
-    least one where ``total`` allows it, and none more than its size: ``{0: 6, 1: 3, 2: 1}`` and 5 give ``{0: 3, 1: 1,
-    2: 1}``."""
+    """Divide ``total`` draws over strata in proportion to their ``sizes``, by largest remainders. Returns the draws of
+    each stratum. Each gets at least one where ``total`` allows it, and none more than its size: ``{0: 6, 1: 3, 2: 1}``
+    and 5 give ``{0: 3, 1: 1, 2: 1}``."""
     total = min(total, sum(sizes.values()))
     exact = {name: total * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
     minimum = 1 if total >= len(sizes) else 0
@@ -109,7 +111,7 @@ def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
 
 
 def make_record(settings: Settings, state: State, source: str) -> StudyState:
-    """Make the record of a state of an episode of the run ``source``."""
+    """Make the record of a state. ``source`` is the run whose episode it is from."""
     case, findings = state.case, []
     for step in state.history:
         answer, requested = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""

@@ -1,7 +1,7 @@
-"""Simulated raters: they score proposals by the exact posterior of the synthetic hospital, and are no physicians.
+"""Simulated raters. They score proposals by the exact posterior of the synthetic hospital, and are no physicians.
 
-Each has a leniency, a contrast, a drift of its own per dimension, a mood per proposal (which moves all its scores of it
-together) and noise. They agree on the posterior; physicians might judge a method otherwise.
+Each has a leniency, a contrast, a drift of its own per dimension, and noise. A mood per proposal moves all its scores
+of this proposal together. All raters use the same posterior; physicians might judge a method otherwise.
 """
 
 import functools
@@ -26,7 +26,7 @@ _DIFFERENTIAL_MASS = 0.9  # share of the posterior that the differential holds
 
 
 def simulate_ratings(settings: Settings, job: Job) -> None:
-    """Stage ``simulate_ratings``: fill in every rater's form and write it as an export."""
+    """Stage ``simulate_ratings``: fill in every rater's form by a program, and write it as the HTML form exports it."""
     states = {state.digest: state for state in read_lines(job.inputs["states"], StudyState)}
     items = Items.read(job.inputs["cards"])
     assessors = {state.dataset: Assessor(state.dataset, settings.costs) for state in states.values()}
@@ -44,10 +44,10 @@ def simulate_ratings(settings: Settings, job: Job) -> None:
 def simulate_scores(
     rater: str, seed: int, cards: Sequence[Card], qualities: Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, int]]:
-    """Draw the scores of one rater, 1 to 5, by code and dimension.
+    """Draw the scores of one rater, 1 to 5. Returns them by the code of the proposal and by dimension.
 
-    ``qualities`` has for each content an array [dimensions] from 0 to 1; 0.5 is the middle of the scale. The habits of
-    a rater depend on ``seed`` and its name alone.
+    ``cards`` are the proposals in the rater's form. ``qualities`` has for each content an array [dimensions] from 0 to
+    1; 0.5 is the middle of the scale. The habits of a rater depend on ``seed`` and its name alone.
     """
     habits = np.random.default_rng(derive_seed(seed, "habits", rater))
     leniency, contrast = habits.normal(0, 0.25), habits.uniform(0.85, 1.1)
@@ -64,9 +64,12 @@ def simulate_scores(
 
 
 class Assessor:
-    """Assesses proposals by the exact posterior over diseases in the hospital of one data set."""
+    """Computes the quality of proposals from the exact posterior over diseases, in the synthetic hospital of one data
+    set."""
 
     def __init__(self, dataset: str, costs: Costs):
+        """Prepare the posterior of the data set's hospital and the prices of its examinations in US dollars.
+        ``posterior`` and ``information`` are computed once per state."""
         self.doctor = Diagnostician(dataset=dataset)
         keys = [self.doctor.key(exam) for exam in self.doctor.exams]
         self.usd = np.array([0.0 if is_physical(key) else price_of(key, costs).usd for key in keys])
@@ -74,38 +77,44 @@ class Assessor:
         self.information = functools.cache(self._compute_information)
 
     def _compute_posterior(self, state: StudyState) -> np.ndarray:
-        """Compute the probability of each disease given the presentation and the results at a state, [diseases]."""
-        p = self.doctor.prior(state.presentation)
+        """Compute the probability of each disease, given the presentation and the results at a state, shape
+        [diseases]."""
+        posterior = self.doctor.prior(state.presentation)
         for finding in state.found:
             if finding.kind == "result":
-                p = self.doctor.update(p, finding.examination, finding.text)
-        return p
+                posterior = self.doctor.update(posterior, finding.examination, finding.text)
+        return posterior
 
     def assess(self, state: StudyState, content: Content) -> np.ndarray:
-        """Return the quality of a proposal at a state: [dimensions] from 0 to 1, in the rubric's order."""
-        p = self.posterior(state)
-        reasoning = self._assess_reasoning(state, content, p)
+        """Compute the quality of a proposal at a state on each dimension: an array [dimensions] from 0 to 1, in the
+        rubric's order."""
+        posterior = self.posterior(state)
+        reasoning = self._assess_reasoning(state, content, posterior)
         if content.kind == "diagnosis":
-            return np.array([*reasoning, *self._assess_diagnosis(content, p)])
+            return np.array([*reasoning, *self._assess_diagnosis(content, posterior)])
         return np.array([*reasoning, *self._assess_request(state, content)])
 
-    def _assess_reasoning(self, state: StudyState, content: Content, p: np.ndarray) -> Sequence[float]:
-        """Return completeness and support of a reasoning. Completeness: the probability of its disease over that of
-        the likeliest. Support: that disease against its strongest rival. Where it states findings, the mean of these
-        and of :meth:`_compare_findings`."""
+    def _assess_reasoning(self, state: StudyState, content: Content, posterior: np.ndarray) -> Sequence[float]:
+        """Compute completeness and support of the reasoning in a proposal, both from 0 to 1.
+
+        They are computed from its disease (the diagnosis, or that which the agent leans to): completeness is the
+        probability of this disease over that of the likeliest one, support its probability over the sum with its
+        strongest rival. They are also computed from the findings that the reasoning states (:meth:`_compare_findings`).
+        Where both are possible the mean is taken, where none is they are 0.
+        """
         disease = self._disease_index(content.action if content.kind == "diagnosis" else content.leaning)
         by_disease = (0.0, 0.0)
         if disease is not None:
-            rival = np.delete(p, disease).max()
-            by_disease = (float(p[disease] / p.max()), float(p[disease] / (p[disease] + rival)))
+            probability, rival = posterior[disease], np.delete(posterior, disease).max()
+            by_disease = (float(probability / posterior.max()), float(probability / (probability + rival)))
         by_findings = self._compare_findings(state, content.reasoning) if content.reasoning else None
         if by_findings is None:
             return by_disease
         return by_findings if disease is None else np.mean([by_disease, by_findings], axis=0)
 
     def _compare_findings(self, state: StudyState, reasoning: str) -> tuple[float, float] | None:
-        """Compare the findings that a reasoning states with the known ones. Returns the share of the known ones that
-        it states rightly, and the share of those stated that are right; None where it states none."""
+        """Compare the findings that a reasoning states with those of the known results. Returns the share of the known
+        ones that it states rightly, and the share of the stated ones that are right. None where it states none."""
         read_findings = self.doctor.interpreter.examination
         known, stated = dict[tuple, object](), dict[tuple, object]()  # by examination and name of the finding
         for finding in state.found:
@@ -118,19 +127,21 @@ class Assessor:
         right = sum(known.get(name) == value for name, value in stated.items())
         return right / max(1, len(known)), right / len(stated)
 
-    def _assess_diagnosis(self, content: Content, p: np.ndarray) -> Sequence[float]:
-        """Return relevance, gain and cost-effectiveness of a diagnosis. Relevance: its probability, and that over the
-        likeliest's (geometric mean). Gain: its probability. Cost-effectiveness: the same, less what one more
-        examination could add."""
+    def _assess_diagnosis(self, content: Content, posterior: np.ndarray) -> Sequence[float]:
+        """Compute relevance, gain and cost-effectiveness of a diagnosis, each from 0 to 1. Gain is the probability of
+        the disease. Relevance is the geometric mean of this probability and its ratio to the likeliest disease's.
+        Cost-effectiveness is the gain, reduced by what one more examination could add to the probability of being
+        right."""
         disease = self._disease_index(content.action)
-        probability = 0.0 if disease is None else float(p[disease])
-        missed = float(np.max(self.doctor.expected_best(p)) - p.max())
-        return probability / float(p.max()) ** 0.5, probability, probability * (1 - min(1.0, 2 * missed)) ** 0.5
+        probability, best = 0.0 if disease is None else float(posterior[disease]), float(posterior.max())
+        missed = float(np.max(self.doctor.expected_best(posterior))) - best
+        return probability / best**0.5, probability, probability * (1 - min(1.0, 2 * missed)) ** 0.5
 
     def _assess_request(self, state: StudyState, content: Content) -> Sequence[float]:
-        """Return relevance, gain and cost-effectiveness of a request: its information on the differential, its
-        information, and its information per dollar, each over that of the best open examination (square roots). All
-        are 0 for an unknown examination and for one whose result is known."""
+        """Compute relevance, gain and cost-effectiveness of a request, each from 0 to 1: its information about the
+        likeliest diseases, its information about the disease, and the latter per dollar. Each is divided by that of the
+        best examination without a result, and the square root is taken. All are 0 for an unknown examination and for
+        one whose result is known."""
         exams = self.doctor.exams
         name = canonical_name(content.action) if content.kind == "request" else None
         known = {canonical_name(finding.examination) for finding in state.found if finding.kind == "result"}
@@ -144,26 +155,28 @@ class Assessor:
         return [float(_share_of_best(values, requested, is_open)) ** 0.5 for values in measures]
 
     def _compute_information(self, state: StudyState) -> list[np.ndarray]:
-        """Compute the expected information of each examination at a state, in bits [examinations]: that about the
-        disease, and that about the differential, which are the likeliest diseases that together hold most of the
-        posterior."""
-        p = self.posterior(state)
-        order = np.argsort(-p, kind="stable")
-        differential = order[: max(2, int(np.searchsorted(np.cumsum(p[order]), _DIFFERENTIAL_MASS)) + 1)]
-        p_differential = np.zeros_like(p)
-        p_differential[differential] = p[differential]
+        """Compute the expected information of each examination at a state, in bits: a list of two arrays
+        [examinations]. The first is about the disease. The second is about the differential, the likeliest diseases
+        that together hold most of the posterior probability."""
+        posterior = self.posterior(state)
+        order = np.argsort(-posterior, kind="stable")
+        differential = order[: max(2, int(np.searchsorted(np.cumsum(posterior[order]), _DIFFERENTIAL_MASS)) + 1)]
+        p_differential = np.zeros_like(posterior)
+        p_differential[differential] = posterior[differential]
         p_differential /= p_differential.sum()
         outcomes = self.doctor.outcomes
-        return [np.array([_mutual_information(o, q) for o in outcomes]) for q in (p, p_differential)]
+        return [np.array([_mutual_information(o, p) for o in outcomes]) for p in (posterior, p_differential)]
 
     def _disease_index(self, name: str) -> int | None:
-        """Return the index of the disease that a diagnosis names; None for one that the hospital does not have."""
+        """Return the index of the disease that the text ``name`` names. None where it names none of the hospital's
+        diseases."""
         term = diagnoses().find(name) if name else None
         return self.doctor.diseases.index(term.name) if term and term.name in self.doctor.diseases else None
 
 
 def _mutual_information(likelihoods: np.ndarray, p: np.ndarray) -> float:
-    """Compute I(outcome; disease) in bits from P(outcome | disease) [outcomes, diseases] and P(disease) [diseases]."""
+    """Compute the mutual information I(outcome; disease) in bits. ``likelihoods`` are P(outcome | disease), shape
+    [outcomes, diseases]; ``p`` is P(disease), shape [diseases]."""
     marginal = likelihoods @ p
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where((likelihoods > 0) & (p > 0), likelihoods * np.log2(likelihoods / marginal[:, None]), 0.0)
@@ -171,6 +184,7 @@ def _mutual_information(likelihoods: np.ndarray, p: np.ndarray) -> float:
 
 
 def _share_of_best(values: np.ndarray, index: int, candidates: np.ndarray) -> float:
-    """Return the value at ``index`` over the largest among ``candidates`` (booleans), at most 1; 0 where all are 0."""
+    """Return the value at ``index`` over the largest value among ``candidates`` (a mask), at most 1. It is 0 where that
+    is 0."""
     best = values[candidates].max()
     return min(1.0, values[index] / best) if best > 1e-9 else 0.0

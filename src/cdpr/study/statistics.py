@@ -30,7 +30,8 @@ def count_scores(ratings: ArrayLike) -> np.ndarray:
 
 
 def alpha_of_counts(counts: np.ndarray) -> float | None:
-    """Compute Krippendorff's alpha as :func:`krippendorff_alpha` does, from the counts of :func:`count_scores`."""
+    """Compute the ordinal Krippendorff's alpha from ``counts`` [items, 5]: how often each item got each of the five
+    scores. None where there are no two different scores."""
     import krippendorff
 
     if (counts.sum(axis=0) > 0).sum() < 2:  # no two different scores
@@ -39,9 +40,10 @@ def alpha_of_counts(counts: np.ndarray) -> float | None:
 
 
 def resample_clusters(clusters: Sequence[object], resamples: int, seed: int) -> np.ndarray:
-    """Draw bootstrap resamples of whole clusters, because states of one case are not independent.
+    """Draw bootstrap resamples of whole clusters, because the states of one case are not independent.
 
-    ``clusters`` has the cluster of each item. Returns how often each item is drawn, [resamples, items].
+    ``clusters`` has the cluster of each item, such as its case. Returns how often each item is drawn, shape [resamples,
+    items].
     """
     names, cluster_of_item = np.unique(np.asarray([repr(name) for name in clusters]), return_inverse=True)
     counts = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
@@ -49,40 +51,41 @@ def resample_clusters(clusters: Sequence[object], resamples: int, seed: int) -> 
 
 
 def compare_pairs(differences: ArrayLike, permutations: int, seed: int) -> dict[str, float]:
-    """Test whether two methods differ. ``differences`` [states], at least one, are the mean scores of the first minus
-    those of the second.
+    """Test whether two methods differ. ``differences`` [states], at least one, are the mean scores of the first method
+    minus those of the second.
 
-    Returns by name: the mean ``difference``, its ``sd``, the number of ``zeros``; two-sided p-values of the signed-rank
-    test with Pratt's zeros (``p``) and with zeros dropped (``p_zeros_dropped``) and of the permutation test
-    (``p_permutation``); the ``rank_biserial`` correlation; the Hodges-Lehmann ``shift`` with its 95% interval
-    (``shift_low``, ``shift_high``). Sources: Wilcoxon, Biometrics Bull. 1 (1945); Pratt, JASA 54 (1959); Kerby, Compr.
-    Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963).
+    Returns by name: the mean ``difference``, its standard deviation ``sd``, and the number of ``zeros``; two-sided
+    p-values of the signed-rank test with zeros as Pratt treats them (``p``), of that test without zeros
+    (``p_zeros_dropped``) and of the permutation test (``p_permutation``); the ``rank_biserial`` correlation; the
+    Hodges-Lehmann ``shift`` with its 95% interval (``shift_low``, ``shift_high``). Sources: Wilcoxon, Biometrics Bull.
+    1 (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963).
     """
-    d = np.round(np.asarray(differences, dtype=float), DECIMALS)
-    low, shift, high = hodges_lehmann(d)
-    sd = float(d.std(ddof=1)) if len(d) > 1 else 0.0
-    sizes = {"difference": float(d.mean()), "sd": sd, "zeros": int((d == 0).sum()), "rank_biserial": rank_biserial(d)}
-    p_values = {"p": signed_rank_p_value(d, "pratt"), "p_zeros_dropped": signed_rank_p_value(d, "wilcox")}
-    p_values["p_permutation"] = permutation_p_value(d, permutations, seed)
+    rounded = np.round(np.asarray(differences, dtype=float), DECIMALS)
+    low, shift, high = hodges_lehmann(rounded)
+    sd, zeros = float(rounded.std(ddof=1)) if len(rounded) > 1 else 0.0, int((rounded == 0).sum())
+    sizes = {"difference": float(rounded.mean()), "sd": sd, "zeros": zeros, "rank_biserial": rank_biserial(rounded)}
+    p_values = {"p": signed_rank_p_value(rounded, "pratt"), "p_zeros_dropped": signed_rank_p_value(rounded, "wilcox")}
+    p_values["p_permutation"] = permutation_p_value(rounded, permutations, seed)
     return sizes | p_values | {"shift": shift, "shift_low": low, "shift_high": high}
 
 
-def signed_rank_p_value(d: np.ndarray, zeros: str) -> float:
-    """Compute the two-sided p-value of Wilcoxon's signed-rank test of differences ``d`` [states], by the normal
-    approximation. ``zeros`` is SciPy's ``zero_method``. Returns 1 where nothing differs."""
+def signed_rank_p_value(differences: np.ndarray, zeros: str) -> float:
+    """Compute the two-sided p-value of Wilcoxon's signed-rank test of ``differences`` [states], by the normal
+    approximation. ``zeros`` says how differences of 0 are treated; it is the ``zero_method`` of SciPy. Returns 1 where
+    nothing differs."""
     from scipy.stats import wilcoxon
 
-    if not d.any():
+    if not differences.any():
         return 1.0
-    p = float(wilcoxon(d, zero_method=zeros, correction=False, alternative="two-sided", method="approx").pvalue)
+    p = float(wilcoxon(differences, zero_method=zeros, correction=False, method="approx").pvalue)
     return p if math.isfinite(p) else 1.0
 
 
-def permutation_p_value(d: np.ndarray, permutations: int, seed: int) -> float:
-    """Compute the two-sided p-value of the mean of differences ``d`` [states] under random signs, from that many
-    random permutations and the observed one (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros have no
-    sign and are left out. Returns 1 where nothing differs."""
-    nonzero = d[d != 0]
+def permutation_p_value(differences: np.ndarray, permutations: int, seed: int) -> float:
+    """Compute the two-sided p-value of the mean of ``differences`` [states] under random signs. It counts
+    ``permutations`` random ones and the observed one (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros
+    have no sign and are left out. Returns 1 where nothing differs."""
+    nonzero = differences[differences != 0]
     if not len(nonzero):
         return 1.0
     signs = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(nonzero)), dtype=np.int8) * 2.0 - 1.0
@@ -90,28 +93,28 @@ def permutation_p_value(d: np.ndarray, permutations: int, seed: int) -> float:
     return float((at_least_observed + 1) / (permutations + 1))
 
 
-def rank_biserial(d: np.ndarray) -> float:
-    """Compute the matched-pairs rank-biserial correlation of differences ``d`` [states], from -1 (all negative) to 1
-    (all positive): the rank sum of the positive ones minus that of the negative ones, over both. Zeros are left out;
-    returns 0 where nothing differs."""
+def rank_biserial(differences: np.ndarray) -> float:
+    """Compute the matched-pairs rank-biserial correlation of ``differences`` [states], from -1 (all negative) to 1 (all
+    positive): the rank sum of the positive ones minus that of the negative ones, divided by the sum of both. Zeros are
+    left out. Returns 0 where nothing differs."""
     from scipy.stats import rankdata
 
-    nonzero = d[d != 0]
+    nonzero = differences[differences != 0]
     if not len(nonzero):
         return 0.0
     ranks = rankdata(abs(nonzero))
     return float((ranks * np.sign(nonzero)).sum() / ranks.sum())
 
 
-def hodges_lehmann(d: np.ndarray) -> tuple[float, float, float]:
-    """Estimate the shift of differences ``d`` [states] with a 95% interval; returns (low, shift, high).
+def hodges_lehmann(differences: np.ndarray) -> tuple[float, float, float]:
+    """Estimate the shift of ``differences`` [states] with a 95% interval; returns (low, shift, high).
 
-    The shift is the median of all pairwise averages (Walsh averages). The ends are the order statistics that the
-    signed-rank test does not reject (large samples).
+    The shift is the median of the averages of all pairs (Walsh averages). The ends of the interval are the outermost
+    Walsh averages that the signed-rank test does not reject (large samples).
     """
-    n = len(d)
-    i, j = np.triu_indices(n)
-    walsh = np.sort((d[i] + d[j]) / 2)
+    n = len(differences)
+    first, second = np.triu_indices(n)  # all pairs, also of each difference with itself
+    walsh = np.sort((differences[first] + differences[second]) / 2)
     spread = 1.959964 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
     rank = min(max(math.floor(n * (n + 1) / 4 - spread), 0), (len(walsh) - 1) // 2)
     return float(walsh[rank]), float(np.median(walsh)), float(walsh[-1 - rank])
@@ -120,10 +123,11 @@ def hodges_lehmann(d: np.ndarray) -> tuple[float, float, float]:
 def states_needed(difference: float, sd: float, tests: int = 1) -> int:
     """Compute the number of states with which the signed-rank test finds a mean ``difference`` with 80% power.
 
-    ``sd`` is the standard deviation of the differences, in points like ``difference``. The level is ``LEVEL`` over
-    ``tests`` (Bonferroni's, which Holm's is never above). Normal approximation, divided by the test's asymptotic
-    efficiency against the t-test for normal differences, 3 / pi (Lehmann, Nonparametrics (1975)). At least six, since
-    fewer states reach no p below .05. Raises ValueError for no difference or no spread.
+    ``sd`` is the standard deviation of the differences, in points like ``difference``. The level is :data:`LEVEL`
+    divided by the number of ``tests`` (Bonferroni's correction, which is never less strict than Holm's). The number is
+    that of the t-test, divided by the asymptotic efficiency of the signed-rank test for normal differences, 3 / pi
+    (Lehmann, Nonparametrics (1975)). It is at least six, since fewer states reach no p below .05. Raises ValueError for
+    no difference or no spread.
     """
     from scipy.stats import norm
 
