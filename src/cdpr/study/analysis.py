@@ -190,13 +190,13 @@ class ScoreTable:
 
     def by_state(self) -> Iterator[StateMeans]:
         """Yield the mean scores of each run at each state, one record for each."""
-        for state_index, state in enumerate(self.states):
+        for position, state in enumerate(self.states):
             for run_index, run in enumerate(self.runs):
-                content = self.contents[self.content_of[run_index, state_index]]
+                content = self.contents[self.content_of[run_index, position]]
                 yield StateMeans(
                     state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn,
                     source=state.source, run=run, kind=content.kind, action=content.action,
-                    means=dict(zip(dimensions(), map(_none_if_nan, self.means[:, run_index, state_index]), strict=True)),
+                    means=dict(zip(dimensions(), map(_none_if_nan, self.means[:, run_index, position]), strict=True)),
                 )  # fmt: skip
 
 
