@@ -269,6 +269,7 @@ def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
     name wins over an alias, an alias over a part; for each of these, all words of a name win over its words without
     "blood"."""
     index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
+    # From names to parts; entries of an earlier round are not replaced.
     for rank, left_out in itertools.product(_names_by_rank(), (frozenset[str](), BLOOD)):
         found: dict[frozenset[str], dict[str, tuple[Term, MatchKind]]] = {}
         for name, term, how in rank:
@@ -297,8 +298,8 @@ def _by_words(name: str) -> Meaning | None:
     body fluid may be named by its kind. None where there is no such examination."""
     words = words_of(name)
     fluids = _FLUIDS | {"csf"}
-    fluid = words - fluids | {"body", "fluid"} if words & fluids else words
-    # "Blood and urine cultures" are not those of urine.
+    fluid = words - fluids | {"body", "fluid"} if words & fluids else words  # with any fluid as "body fluid"
+    # Without words for blood, but "Blood and urine cultures" are not those of urine.
     bloodless = words if words & _HEADS and _PATTERN.specimen.search(_alike(name)) else words - BLOOD
     wordings = (words, bloodless, fluid, words - {"virus"})
     entry = next(filter(None, (_indexed(wording, name) for wording in wordings)), None)
@@ -367,7 +368,7 @@ def _without_aside(name: str) -> Meaning | None:
         return _joined(f"{before} {after}") if is_joined else _without_aside(f"{before} {after} ({within[1]})")
     if aside is None:
         return None
-    bare, remark = name[: aside.start()], aside[1]
+    bare, remark = name[: aside.start()], aside[1]  # the name without brackets, and the text in them
     # "Coombs test (direct and indirect)" are two.
     joined = [_by_name(f"{part} {bare}") for part in joined_parts(remark)]
     terms = dict.fromkeys(one.term for one in joined if one and one.term)
@@ -460,8 +461,9 @@ def _by_head(name: str) -> Meaning | None:
     """Read a biopsy, culture or other procedure that the vocabulary lists under fewer words than the name has. Of
     several such examinations the one with most words is meant; None without any."""
     words = words_of(name)
-    heads = words & (_HEADS | {"antibody"} if _ORGANISM.search(_alike(name)) else _HEADS)
+    heads = words & (_HEADS | {"antibody"} if _ORGANISM.search(_alike(name)) else _HEADS)  # procedures in the name
     unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
+    # Examinations all of whose words, with a procedure among them, are in the name.
     fitting = {
         known: entry[0]
         for known, entry in _index().items()
@@ -476,6 +478,7 @@ def _of_any_specimen(name: str) -> Meaning | None:
     """Read a culture, stain, antibody, ... with a specimen in its name, where all specimens have one billing code. A
     culture of a specimen without a code of its own is the Bacterial Culture. None for any other name."""
     words = words_of(name)
+    # The name without its specimen.
     rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not _SAMPLED.fullmatch(word))
     entry = _indexed(rest, name) if rest < words and not rest <= _ANTIBODY else None
     if entry and entry[1] != "analyte" and _has_any_specimen(entry[0]):
@@ -490,7 +493,9 @@ def _by_target(name: str) -> Meaning | None:
     """Read a name that only says what is looked for ("Rubella": its antibody, "HFE": the gene), or that states a
     purpose ("Amniocentesis for Rh sensitization"). None where no examination fits, or several do."""
     words, plain = words_of(name), _alike(name)
+    # What may be looked for.
     targets = ("antibody", "virus antibody", "antigen", "gene")[: 2 if "titer" in plain else None]
+    # The name with each of these added, where exactly one examination fits.
     if _are_telling(words) and not words <= _GENERIC:
         senses = filter(None, (_if_axes_agree(name, _by_words(f"{name} {target}")) for target in targets))
         fitting = {sense.terms for sense in senses if plain.startswith("anti") or _is_looked_for(sense.terms[0])}

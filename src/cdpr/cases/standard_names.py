@@ -42,16 +42,19 @@ def _names(name: str) -> _Names:
     """Translate a LOINC name to the names that clinicians use for the test, and to names of examinations that report
     it. Both are empty for any other name."""
     plain = _PATTERN.noise.sub("", name).strip()
+    # "Bacteria identified in Blood by Culture" and the like.
     if culture := _PATTERN.identified.fullmatch(plain):
         kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
         kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
         specimen = _specimen(culture["system"]) or "Blood"
         return _Names((f"{specimen} {kind}culture", f"{kind or 'Bacterial '}culture"))
+    # Divide the name into its axes.
     match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
     if match is None:
         return _Names()
     axes = dict.fromkeys(("property", "share", "panel", "system", "method"), "") | match.groupdict("")
     axes["challenge"] = name.partition(" post ")[2]
+    # Write the component in a clinician's words.
     component, system = rewrite(axes["component"], _WORDS), _specimen(axes["system"])
     if axes["panel"] and not _PATTERN.genome.search(component):
         component = f"{_PATTERN.count.sub('', component)} panel"
@@ -61,6 +64,7 @@ def _names(name: str) -> _Names:
         component += " culture"
     elif _PATTERN.genome.search(component):
         component = _PATTERN.genome.sub("viral load" if "/" in axes["property"] else "PCR", component)
+    # Wordings by the rules of the table, then "specimen component" and variants of it.
     quantity = axes | {"component": component, "specimen": system, "manner": axes["method"] + component}
     quantity |= {"pair": f"{axes['share']}|{component}", "whole": axes["share"][1:].removesuffix(".total")}
     names = [*_by_rule("closer", quantity), f"{system} {component}".strip()]
@@ -72,7 +76,7 @@ def _names(name: str) -> _Names:
         names.append(component)
     if "actual" in axes["share"] or axes["system"] == "Platelet poor plasma":
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
-    names += [_PATTERN.strain.sub("", wording) for wording in names]
+    names += [_PATTERN.strain.sub("", wording) for wording in names]  # without the strain of a microbe
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
     return _Names(tuple(dict.fromkeys(names)), tuple(_by_rule("wider", quantity)))
 

@@ -67,6 +67,7 @@ def write_catalogue(
     rows: list[dict[str, object]] = []
     for coded in examination_codes():
         schedule, price = schedules.get(coded.schedule), (before or {}).get(coded.examination)
+        # The price by the schedule, else the earlier one.
         usd = schedule.rate(coded.hcpcs) if schedule else None
         if schedule and usd is not None:
             origin = schedule.source, schedule.year, coded.billing_group
@@ -76,6 +77,7 @@ def write_catalogue(
             unchanged.append(coded.examination)
         if price is None:
             raise TableError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
+        # A hospital procedure also has a price in a physician's office.
         office = schedules["PFS"].rate(coded.hcpcs) if coded.schedule == "OPPS" and "PFS" in schedules else price.office
         usd_texts = {"rate_usd": f"{price.usd:.2f}", "office_usd": "" if office is None else f"{office:.2f}"}
         row = vars(price) | usd_texts | {"billing_group": price.group}

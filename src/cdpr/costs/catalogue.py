@@ -76,10 +76,11 @@ class Catalogue:
         sense = meaning(exam_key)
         price = None if sense.kind else self.total(sense)
         names = (normalise(examinations().general_name(name)) for name in plainer_names(exam_key))
+        # The user's price of this name, in the plainest spelling that has one.
         override = next((self.overrides[name] for name in names if name in self.overrides), None)
         if override is not None or price is None:
             return override
-        override = self.overrides.get(normalise(price.examination))
+        override = self.overrides.get(normalise(price.examination))  # of the examination that is meant
         if override is None:
             return price
         return replace(override, group=override.group or (price.group if price.how == "analyte" else None))
@@ -131,6 +132,7 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None)
         if paper is None or price.how == "override":
             return price
         return replace(price, hcpcs="", usd=paper, source="paper", year="", locality="")
+    # No price in the catalogue: free, no examination, the median of its class, or the fallback.
     kind = meaning(exam_key).kind
     if is_physical(exam_key) or kind in PHYSICAL or whole_kind(exam_key) == "physical":
         return Price("", "", 0.0, "free of charge", "", None, "physical")

@@ -62,14 +62,17 @@ class Table:
         if start is None:
             raise TableError(f"{path}: no header row with {' and '.join(header)}; is this {kind}?")
         self.path, self.kind, self.titles = path, kind, [row for _, row in rows[:start]]
+        # The header, and the index of its column of codes.
         self.line, last_header = rows[start]
         width, code = len(last_header), [plain(cell) for cell in last_header].index(plain(header[-1]))
         early = [line for line, row in rows[:start] if code < len(row) and CODE.fullmatch(row[code].upper())]
         if early:
             problem = f"{len(early)} rows of codes stand above the header (line {self.line})"
             raise TableError(f"{path}:{early[0]}: {problem}; use the file as published")
+        # Join names that are spread over several rows.
         stacked = [row for row in self.titles if not _is_remark(row)] + [last_header]
         self.names = [plain(" ".join(row[i] for row in stacked if i < len(row))) for i in range(width)]
+        # The rows below, filled up to the width of the header.
         padded = [(line, row + [""] * (width - len(row))) for line, row in rows[start + 1 :] if not _is_remark(row)]
         self.rows = [(line, row) for line, row in padded if row[code] != last_header[code]]  # no repeated header
 
@@ -307,6 +310,7 @@ def read_pfs(
     these units (all laboratory tests among them) are left out. Raises TableError for a file that cannot be used, and
     for a ``locality`` without ``gpci`` or the reverse.
     """
+    # Read the factor and the indices of the locality.
     table = Table(path, read_csv(path), "HCPCS", kind="the PPRRVU file")
     if locality == NATIONAL and gpci is not None:
         remedy = "set data.fee_schedules.locality, or leave data.fee_schedules.gpci empty"
@@ -376,6 +380,7 @@ def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
     if not re.fullmatch(r"\d{5}-\d{2}", locality):
         problem = f"{locality!r} is neither 'national' nor contractor and locality, such as '10112-00'"
         raise TableError(f"data.fee_schedules.locality: {problem}")
+    # Index the rows by "contractor-locality".
     table = Table(path, read_csv(path), "Locality Number", kind="the GPCI file")
     contractor, *columns = (table.find_part(part) for part in ("CONTRACTOR", *_INDICES))
     _check_year(table, columns, year)
@@ -386,6 +391,7 @@ def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
     if locality not in known:
         near = [key for key in known if key[:5] == locality[:5] or key[-2:] == locality[-2:]] or [*known]
         raise TableError(f"{path}: no locality {locality!r}; near it: {', '.join(near[:8]) or 'none'}")
+    # Check the three indices of the locality.
     line, cells = known[locality]
     for column, (low, high) in zip(columns, _INDICES.values(), strict=True):
         index = _decimal(cells[column])

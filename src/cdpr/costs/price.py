@@ -137,7 +137,9 @@ def coverage(
             "paper_usd": catalogue.paper.get(price.examination, ""),
             "billing_group": price.group or "",
         }
+        # Unknown names may be a patient's words.
         (pools.setdefault(price.how, []) if pool_unknown and not _is_known(key) else rows).append(row)
+    # One row for each way of pricing, with the mean price over cases.
     for how, pool in sorted(pools.items()):
         cases = sum(row["cases"] for row in pool)
         usd = round(math.fsum(row["cases"] * row["price_usd"] for row in pool) / cases, 2)

@@ -43,6 +43,7 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
     physical, results = Workup(), Workup()
     for name, content in (_drop_absent(findings, attrition.events) or {}).items():
         physical.add(physical_key(readable(name) or "General Appearance"), _plain_text(content))
+    # Tests, some of which are physical findings.
     for name, content, heading in _list_tests(_drop_absent(tests, attrition.events)):
         key, label = _key_and_label(readable(name) or readable(heading) or "Other Tests", content, heading)
         text = f"{label}: {_plain_text(content)}" if label else _plain_text(content)
@@ -102,17 +103,18 @@ def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[
     """List the examinations in nested test results. Yields (name, content, heading) of each. The content of a heading
     is listed entry by entry; an examination within another one is listed by itself."""
     for name, content in (tests or {}).items():
-        if not isinstance(content, Mapping):
+        if not isinstance(content, Mapping):  # an examination with its result
             yield name, content, heading
         elif placed := {n: f"{n}_{name}" for n in content if _is_body_part(readable(n), readable(name))}:
             yield from ((placed[n], content[n], heading) for n in placed)
             if rest := {n: part for n, part in content.items() if n not in placed}:
                 yield name, rest, heading
-        elif _is_heading(name, content):
+        elif _is_heading(name, content):  # a group of examinations
             yield from _list_tests(content, heading=name)
-        elif len(content) == 1 and (joint := _joint_name(name, content)):
+        elif len(content) == 1 and (joint := _joint_name(name, content)):  # a name in two parts
             yield joint, *content.values(), heading
         else:
+            # Examinations within one.
             apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and term_of(readable(n))}
             if len(apart) < len(content):
                 yield name, {n: part for n, part in content.items() if n not in apart}, ""
@@ -149,6 +151,7 @@ def _is_body_part(name: str, how: str) -> bool:
 def _key_and_label(name: str, content: Any, heading: str) -> tuple[str, str]:
     """Return the key of an examination, and a label for its result. The label is the full name where the key does not
     say all of it (a side, a part of the body), else empty. ``heading`` is the name of the group above it, or empty."""
+    # A single value in a group belongs to the panel that reports it.
     if heading and not isinstance(content, Mapping):
         if _HEADING_WORDS.issuperset(normalise(name).split()):
             return readable(heading), ""
@@ -158,7 +161,7 @@ def _key_and_label(name: str, content: Any, heading: str) -> tuple[str, str]:
     term = term_of(name)
     if term is not None and term.name == _OPEN_DOPPLER and _PATTERN.arteries.search(_plain_text(content)):
         term = term if _PATTERN.veins.search(f"{name} {_plain_text(content)}") else term_of(f"Arterial {name}") or term
-    if term is None:
+    if term is None:  # not in the vocabulary
         key = usual_name(name)
         return key, "" if covers(key, name) else name
     laboratory = isinstance(content, Mapping) and term.kind in ("laboratory", "microbiology")

@@ -138,6 +138,7 @@ class Attrition:
         it."""
         for rule, cases in self.dropped.items():
             if len(cases) > _FREQUENT * self.read and rule != RULES[-1]:
+                # Descriptions without a patient's words.
                 places = list(dict.fromkeys(i.place for i in self.incidents if i.what == rule and i.place))
                 examples = "; ".join(f"({number}) {place}" for number, place in enumerate(places[:_EXAMPLES], 1))
                 share = f"{len(cases):,} of {self.read:,} cases ({len(cases) / self.read:.0%})"

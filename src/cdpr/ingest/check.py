@@ -61,7 +61,7 @@ class Report:
         """
         quiet = self.credentialed and not show_values
         keys = [list(case.key_pertinent_results_dict) for case in self.cases]
-        free = [sum(map(is_physical, case_keys)) for case_keys in keys]
+        free = [sum(map(is_physical, case_keys)) for case_keys in keys]  # numbers of physical items, by case
         charged = [len(case_keys) - number for case_keys, number in zip(keys, free, strict=True)]
         names = Counter(key for case_keys in keys for key in case_keys if not is_physical(key))
         prices = {name: price_of(name, self.costs, self.catalogue) for name in names}
@@ -99,6 +99,7 @@ def check(settings: Settings, path: str | Path) -> Report:
             report.export = read_export(folder, settings.data.private.decimal_mark)
         except PermissionError as error:
             raise IngestError.not_permitted(error) from None
+    # Make records of the part that could be read.
     work = Import(credentialed, settings.data.leaks, report.attrition)
     report.cases += work.records(make_drafts(report.export, report.attrition))
     report.attrition.kept = len(report.cases)

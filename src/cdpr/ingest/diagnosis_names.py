@@ -66,12 +66,15 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     whole = one_line(diagnosis)
     first = next(filter(says_something, _PATTERN.number.split(whole)), whole).strip(" .,;")
     leading = leading_disease(first)
+    # The diagnosis itself, and its leading disease, with and without qualifiers.
     plain = [_without_qualifiers(name) for name in (first, leading)]
     names = dict.fromkeys((whole, first))
     names.update(dict.fromkeys(name for name in (leading, *plain) if name.casefold() not in _WORDS["general"]))
+    # Known diseases within it or its cause.
     cause = _PATTERN.cause.search(first)
     for phrase in (leading, plain[-1], leading_disease(cause[1]) if cause else ""):
         names.update(dict.fromkeys(_diseases_within(phrase)))
+    # The aliases of all of these.
     for name in tuple(names):
         for term in _diseases_by_spelling().get(_lookup_form(name), ()):
             names.update(dict.fromkeys((term.name, *term.aliases)))
@@ -148,6 +151,7 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     """Find the places where a text names the diagnosis without negating it, in the order of the text. With ``loose``,
     shortened, reordered and abbreviated names are found too."""
     spans = exact = [match.span() for match in _exact_pattern(diagnosis).finditer(text)]
+    # Loose names count unless they overlap an exact one or name something else.
     if loose:
         exact = [(a, b) for a, b in exact if " " in text[a:b] or not _PATTERN.test_alone.match(text, b)]
         spans = exact + [
@@ -183,6 +187,7 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
     patterns: list[str] = []
     whole = one_line(diagnosis)
     leading = leading_disease(whole)
+    # Each form of the name gives several patterns.
     for name in dict.fromkeys((whole, leading, _without_qualifiers(leading))):
         outside_brackets = re.sub(r"\([^)]*\)", " ", name)
         words = [word for word in _PATTERN.word.findall(outside_brackets) if word.casefold() not in _LINKING]

@@ -79,24 +79,28 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     Encounters that did not take place, and resources of no case, are counted and left out."""
     everything = [resource for scope in scopes for resource in scope.resources]
     cases: list[_Case] = []
+    # One case for each encounter that took place.
     for encounter in of_kind(everything, "Encounter"):
         if encounter.text("status") in _NEVER:
             attrition.count("encounters that did not take place")
         else:
             cases.append(_Case(_patient_of(encounter), encounter))
     by_encounter = {case.encounter: case for case in cases if case.encounter}
+    # An encounter that is part of another one is merged into the case of the whole.
     for encounter, whole in [(one, _whole_encounter(one, by_encounter)) for one in by_encounter]:
         if whole is not encounter:
             attrition.count("encounters that are part of another")
             cases.remove(by_encounter[encounter])
             by_encounter[encounter] = by_encounter[whole]
             by_encounter[whole].parts.append(encounter)
+    # A patient without encounters is one case.
     treated = {case.patient for case in cases} - {None}
     cases += [_Case(patient, None) for patient in of_kind(everything, "Patient") if patient not in treated]
     diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
     by_patient: dict[Resource | None, list[_Case]] = defaultdict(list)
     for case in cases:
         by_patient[case.patient].append(case)
+    # Every other resource goes to its case; lasting ones go to all cases of the patient.
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
@@ -161,6 +165,7 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
     primary, complaints = _diagnosis_and_complaints(case, by_onset, attrition)
     history, physical = _read_notes(case, attrition)
     diagnosis = primary.display("code") if primary else ""
+    # A reason of the encounter that is its diagnosis would give the diagnosis away.
     if by_onset:
         plain = _PATTERN.kind.sub("", diagnosis)
         named = [one for one in complaints if _PATTERN.kind.sub("", one) == plain]
@@ -169,6 +174,7 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
         types = (kind for encounter in case.encounters for kind in encounter.children("type"))
         complaints = complaints or list(map(concept_display, types))
     allergies = of_kind(case.resources, "AllergyIntolerance")
+    # The sections of the summary, from coded resources.
     coded = {
         "Patient Information": patient_information(person.years, person.sex),
         "Chief Complaint": _join_distinct(complaints),
@@ -209,6 +215,7 @@ def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition
     None leaves out none."""
     resources = [one for one in of_kind(case.resources, *_RESULTS) if not _is_note(one)]
     reports = of_kind(resources, "DiagnosticReport", "Observation")
+    # Add the observations that reports and panels list; each resource is kept once.
     references = ((one, part) for one in reports for part in (*one.children("result"), *one.children("hasMember")))
     members = filter(None, (one.resolve(part.text("reference")) for one, part in references))
     resources = list({id(one.value): one for one in (*resources, *of_kind(members, "Observation"))}.values())
@@ -237,6 +244,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     complaints: list[str] = []
     candidates: list[tuple[float, float, Resource]] = []
     others: list[Resource] = []
+    # Diagnoses that the encounters name, each with the order of its role and its rank.
     for encounter in case.encounters:
         complaints += map(concept_display, encounter.children("reasonCode"))
         for entry in encounter.children("diagnosis"):
@@ -246,12 +254,13 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             roles = entry.codes("use") | entry.codes("role") or {""}
             if _COMPLAINT in roles:
                 complaints.append(condition.display("code"))
-            if known := roles & _ROLES.keys():
+            if known := roles & _ROLES.keys():  # roles of a diagnosis, such as discharge or billing
                 rank = entry.number("rank")
                 place = (min(map(_ROLES.__getitem__, known)), float(rank) if rank else math.inf)
                 candidates += [(*place, condition)] if _is_confirmed_illness(condition, attrition) else []
             else:
                 others.append(condition)
+    # Otherwise conditions that no encounter names, in three groups (0, 1, 2).
     if not candidates:
         unnamed = (one for one in of_kind(case.resources, "Condition") if one not in others)
         coded = [condition for condition in unnamed if _is_confirmed_illness(condition, attrition)]
@@ -261,6 +270,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
         if by_onset:
             began = {one: [one.moment("onsetDateTime", last) for last in (False, True)] for one in coded}
             candidates += [(2, 0, one) for one, span in began.items() if case.overlaps(*span)]
+    # Of the best role and rank, the one that fits best as an illness.
     first = min((candidate[:2] for candidate in candidates), default=None)
     primary = [condition for role, rank, condition in candidates if (role, rank) == first]
     primary.sort(key=lambda condition: _illness_rank(condition) or 0)

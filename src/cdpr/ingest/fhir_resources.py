@@ -61,6 +61,7 @@ class FhirElement(Element):
         except ValueError:
             raise self.error(name, f"{quoted(text)} is no date or time") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        # The last moment of a day, month or year: just before the next one begins.
         if end and len(text) <= len("2024-03-02"):
             if text.startswith("9999"):  # the last year: an open end
                 return datetime.max.replace(tzinfo=UTC)
@@ -199,9 +200,9 @@ class Resource(FhirElement):
 
 
 def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> list[Scope]:
-    """Read the resources of an export, a file or a folder. Returns a scope for all NDJSON files, then one for each
-    bundle; resources are in the order of the files. Resources of other types than ``kinds`` are counted and left out.
-    Raises IngestError for a file that cannot be read."""
+    """Read the resources of an export, a file or a folder. Resources that may refer to one another are a
+    :class:`Scope`: returns one for all NDJSON files, then one for each bundle. Resources are in the order of the files;
+    those of other types than ``kinds`` are counted and left out. Raises IngestError for a file that cannot be read."""
     files = [path]
     if file_type(path) == "folder":
         files = sorted(file for ending in _ENDINGS for file in files_with_ending(path, ending))
@@ -209,7 +210,7 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     shared = Scope()
     scopes = [shared]
-    pages: dict[str, set[str]] = {"self": set(), "next": set()}
+    pages: dict[str, set[str]] = {"self": set(), "next": set()}  # links of bundles, by relation
 
     def read(content: FhirElement, scope: Scope, address: str = "") -> None:
         """Add a resource to ``scope``, or all resources of a bundle; ``address`` is the URL under which the bundle
@@ -232,6 +233,7 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
             attrition.count(_STU3, resource.is_stu3)
             attrition.count("resources that stand twice", scope.add(resource, address))
 
+    # Each bundle gets a scope of its own; other resources share one.
     for file in files:
         elements = list(_read_elements(file))
         if not any("resourceType" in element.value for element in elements):
@@ -247,7 +249,7 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
                 read(element, shared)
     if older := attrition.events[_STU3]:
         attrition.warn(f"{older:,} resources have element names of FHIR STU3; they were read under those of R4")
-    if lost := len(pages["next"] - pages["self"]):
+    if lost := len(pages["next"] - pages["self"]):  # pages to which a bundle refers and that no file has
         attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
     return scopes
 

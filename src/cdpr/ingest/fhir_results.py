@@ -55,6 +55,7 @@ def collect_results(
         if _specimen_reference(one) and not _PATTERN.susceptibility.search(one.display("code")):
             panel = panel_names.get(id(one.value), "")
             cultures[_specimen_reference(one)] = _examination_key(one, _read_analytes(one, person), panel) or ""
+    # Add each resource in the order of their times.
     for resource in resources:
         if resource.kind == "Observation" and id(resource.value) not in panels:
             name = panel_names.get(id(resource.value), "")
@@ -164,6 +165,7 @@ def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str
         return physical_key(own) if says_something(own) else None
     if says_something(panel):
         return _vocabulary_name(panel)
+    # An observation that no report lists: its own name, or the examination that reports its quantities.
     fluid, labels = _fluid(resource), [one.label for one in analytes]
     if len(labels) > 1 and examinations().find(_vocabulary_name(own)):
         return _vocabulary_name(own)
@@ -230,6 +232,7 @@ def read_value(content: FhirElement) -> tuple[str, str] | None:
         if not isinstance(flag, bool):
             raise content.error("valueBoolean", f"expected true or false, found {type(flag).__name__}")
         return ("yes" if flag else "no", "")
+    # All other types are text.
     coded = concept_display(content.child("valueCodeableConcept")) or content.child("valueCoding").text("display")
     text = coded or content.text("valueString")
     text = text or content.number("valueInteger") or content.text("valueDateTime") or content.text("valueTime")
@@ -242,6 +245,7 @@ def _reference_range(content: FhirElement, person: Person) -> tuple[float | None
     fitting = [one for one in content.children("referenceRange") if _is_range_for(one, person)]
     if not fitting:
         return None, None, ""
+    # The most specific range.
     first = max(fitting, key=lambda one: bool(one.children("appliesTo")) + bool(one.child("age")))
     low, high = (first.child(name).number("value") for name in ("low", "high"))
     text = one_line(first.text("text"))

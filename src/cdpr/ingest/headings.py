@@ -10,12 +10,14 @@ _PATTERN = patterns("texts")
 
 
 def numbered_groups(expressions: Iterable[str]) -> str:
-    """Return a regular expression that matches any of ``expressions``; :func:`group_number` says which one matched."""
+    """Return a regular expression that matches any of ``expressions``, each as a named group "s0", "s1", ... By the
+    name :func:`group_number` finds which one matched."""
     return "|".join(f"(?P<s{number}>{expression})" for number, expression in enumerate(expressions))
 
 
 def group_number(match: re.Match[str]) -> int:
-    """Return the index of the expression that matched, for a match of :func:`numbered_groups`."""
+    """Return the index of the expression that matched: of a match of :func:`numbered_groups`, whose groups are called
+    "s0", "s1", ..."""
     return int(str(match.lastgroup)[1:])
 
 

@@ -44,10 +44,12 @@ def control_leaks(
     history, results = dict(history), dict(results)
     _cut_results_in_history(case, history, leaks, attrition)
     history_mentions = list(_history_leaks(history, diagnosis, leaks))
+    # Drop the case where a leak of the history asks for it.
     for section, what, action, mentions_here in history_mentions:
         if action == "drop":
             attrition.drop(what, case, section, mentions_here[0].words)
             return None
+    # Else mask these leaks, then control each result.
     masked: dict[str, list[Mention]] = defaultdict(list)
     for section, what, action, mentions_here in history_mentions:
         attrition.leak(f"{what} (case kept)", _ACTIONS[action], case, section, mentions_here[0].words)
@@ -104,6 +106,7 @@ def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: L
     if leaks.diagnosis_in_results != "keep" and (named := _diagnosis_in_name(exam, diagnosis, leaks.names == "loose")):
         attrition.leak("diagnosis named by an examination", "removed", case, exam, named.words)
         return ""
+    # The impression of a report.
     impression = _PATTERN.impression.search(text)
     if impression is not None:
         if leaks.impression == "drop":
@@ -112,6 +115,7 @@ def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: L
         elif leaks.impression == "mask" and (names := mentions(impression[0], diagnosis, leaks.names == "loose")):
             attrition.leak("impression of a report", "masked", case, exam, names[0].words)
             text = text[: impression.start()] + mask(impression[0], names)
+    # Names of the diagnosis in the rest.
     names = mentions(text, diagnosis, leaks.names == "loose")
     if not names:
         return text

@@ -289,7 +289,7 @@ def _distinct(items: Iterable[str | None]) -> list[str]:
 def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[NamedResult]:
     """Yield the radiology reports, each followed by its addenda. The names of a report are those in the detail table,
     else its own heading. An addendum alone is no result. Reports without a name, time or result are counted."""
-    addenda = defaultdict(list)
+    addenda = defaultdict(list)  # texts of addenda, by the note_id of their report
     for row in rows:
         if row.parent is not None and (report := report_text(row.text or "")):
             addenda[row.parent].append(f"Addendum: {_ADDENDUM.sub('', report, count=1)}")

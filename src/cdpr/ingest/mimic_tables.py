@@ -97,6 +97,7 @@ class Tables:
         with as_ingest_errors(path):
             file, packing = self._unpack(path)
         quoted_path = _literal(glob.escape(str(file)))
+        # How DuckDB reads the file, and the names of its columns.
         if packing == "Parquet":
             source = f"read_parquet({quoted_path})"
             types = {row[0]: row[1] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
@@ -111,6 +112,7 @@ class Tables:
             source = (f"read_csv({quoted_path}, auto_detect=false, header=true, skip={line - 1}, columns={{{kinds}}}, "
                       f"delim=',', quote='\"', escape='\"', max_line_size={longest_line}, "
                       f"compression='{packing}')")  # fmt: skip
+        # Check the columns, and create the view.
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
         for fault in header_errors(path, line, names, remedies):
             raise fault
@@ -209,6 +211,7 @@ class Tables:
         table has times with a zone and another has times without. Warns where more than 1% cannot be read.
         """
         filled, unread, sample, midnight, hours, zoned = counts
+        # All tables must have times with a zone, or all without.
         if filled:
             self._zoned[name] = zoned * 2 > filled
         if other := next((one for one, has in self._zoned.items() if has != self._zoned.get(name, has)), ""):
@@ -216,6 +219,7 @@ class Tables:
             problem = f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
             raise IngestError(self.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
         message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
+        # Times that cannot be read, have no time of day, or are of a 12-hour clock.
         known = filled - unread
         dated = f"{midnight:,} of {known:,} times have no time of day, which the window of a case needs"
         halved = f"{known:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"

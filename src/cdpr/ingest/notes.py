@@ -78,7 +78,7 @@ def note_sections(text: str) -> dict[str, str]:
     """
     openings, examination = _section_headings(text)
     sections: dict[str, str] = {}
-    starts: set[int] = set()
+    starts: set[int] = set()  # numbers of the headings so far
     bodies = spans_between(text, [heading[:2] for heading in openings])[1:]
     for heading, (start, end) in zip(openings, bodies, strict=True):
         name, body = heading.section, text[start:end].strip()
@@ -102,6 +102,7 @@ def _section_headings(text: str) -> tuple[list[_Heading], _Heading | None]:
     full = {h.section for h in headings if not h.is_short and h.start < course}
     headings = [h for h in headings if not (h.is_short and h.section in full)]
     examination = _examination_heading(headings, course)
+    # Leave out repeated headings, and short forms such as "PE:" in another section.
     openings: list[_Heading] = []
     for heading in headings:
         again = openings and heading.section is not None and heading.number == openings[-1].number
@@ -209,8 +210,9 @@ def split_off_examination(text: str) -> tuple[str, str]:
     at_admission, *rest = _EXAM.at_discharge.split(text, maxsplit=1)
     if rest and not physical_results(at_admission) and (begin := _EXAM.at_admission.search(rest[0])):
         at_admission = _EXAM.at_discharge.split(rest[0][begin.start() :], maxsplit=1)[0]
+    # Look for the first line that opens another section.
     lines = _EXAM.thought_within.sub("\n", at_admission).splitlines(keepends=True)
-    begun = False
+    begun = False  # whether a line before has findings
     for number, line in enumerate(lines):
         apart, below = not "".join(lines[max(0, number - 1) : number]).strip(), "".join(lines[number + 1 : number + 2])
         marked = _EXAM.marked.match(line) or (apart and _EXAM.underline.fullmatch(below.strip("\n")))
@@ -237,6 +239,7 @@ def _opens_another_section(line: str, is_marked: bool, is_apart: bool) -> bool:
     is_heading = (is_marked or titled["end"] in (":", "：")) and name[:1].isupper() and len(name.split()) <= 4
     if not is_heading or _is_heading_within(name):
         return False
+    # A heading of words that no examination has.
     words = set(re.findall(r"[a-z]+", name.casefold())).difference(_PLAIN_WORDS)
     is_alone = is_marked or (is_apart and not says_something(line[titled.end() :]))
     return bool(_EXAM.other.search(name)) or (is_alone and not any(map(_EXAM.part.fullmatch, words)))
@@ -273,6 +276,7 @@ def physical_results(text: str) -> dict[str, str]:
     for line in _one_system_a_line(_EXAM.at_discharge.split(text, maxsplit=1)[0]).splitlines():
         headed = _EXAM.headed.match(line)
         name, rest = (headed[1].strip(), headed[2]) if headed else ("", line)
+        # Which key the line belongs to, and which of its text is findings.
         if _is_title(name, rest):
             current, name, line = None, "", rest if name else ""
         if name and _EXAM.vital.match(name):

@@ -104,6 +104,7 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     export = Export(decimal_mark=decimal_mark)
     names = ("cases.csv", "results.csv", "cases.jsonl")
     cases, results, objects = (_find(folder, name, export.problems) for name in names)
+    # The layout cases.jsonl, else the two CSV tables.
     if file_type(objects) == "file":
         with as_problems(export.problems):
             if "file" in (file_type(cases), file_type(results)):
@@ -112,7 +113,7 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
                 with as_problems(export.problems):
                     _read_object(Row(parse_json(objects, text, line), objects, line), export)
         return export
-    known = len(export.problems)
+    known = len(export.problems)  # problems so far
     with as_problems(export.problems):
         _read_table(cases, CASE_COLUMNS, export.cases, export)
     export.is_whole = len(export.problems) == known
@@ -132,6 +133,7 @@ def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
 def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
     """Read a CSV table and append its rows to ``rows``, with fields stripped. The header must have ``columns``, in any
     order and among others. A row that cannot be read is added to the problems of the export."""
+    # The header: names of columns in lower case.
     lines = csv_rows(path)
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
@@ -140,6 +142,7 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
     if faults := list(header_errors(path, line, names, remedies)):
         export.problems += faults
         return
+    # The rows: each is checked, cleaned and appended.
     for line, fields in lines:
         fields = [visible(field).strip() for field in fields]
         with as_problems(export.problems):
@@ -219,7 +222,7 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     numbers: set[str] = set()
     for row in _valid_rows(export.cases, export):
         number, age, sex = row["case_id"], row["age"], row["sex"]
-        if number in numbers:
+        if number in numbers:  # of an earlier case
             remedy = FORMAT["rules"]["case_id"]["empty"]
             export.problems.append(row.error("case_id", f"{quoted(number)} stands twice", remedy))
         if not number or number in numbers:
@@ -264,10 +267,11 @@ def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
     """Collect the results of each case, in the order of their ``sequence``; returns them by the number of the case.
     Names of an examination that differ only in upper and lower case are one."""
     rows = _valid_rows(export.results, export)
+    # Sort the rows by case and sequence.
     placed = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row) for row in rows]
     placed.sort(key=lambda entry: entry[:3])
     workups: dict[str, Workup] = defaultdict(Workup)
-    spelled: dict[tuple[str, str], str] = {}
+    spelled: dict[tuple[str, str], str] = {}  # the first spelling of each name, by case
     for case, sequence, _, row in placed:
         attrition.count("result rows")
         key = _examination_key(row, export.problems)

@@ -66,6 +66,7 @@ def ingest(
         raise IngestError.not_permitted(error) from None
     except IngestError as error:
         raise (error.without_text() if source.credentialed else error) from None
+    # Report what was dropped, then split.
     attrition.warn_of_frequent_rules()
     if not records:
         dropped = ", ".join(f"{step.dropped} ({step.rule})" for step in attrition.steps())
@@ -81,18 +82,21 @@ def ingest(
 
 
 def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition: Attrition) -> list[CaseRecord]:
-    """Assign the records to splits by patient; returns them. Records beyond the sizes in the settings are dropped.
-    Raises IngestError where the synthetic hospital has too few cases."""
+    """Assign the records to splits by patient; returns them. The settings say how many cases each split has: records
+    beyond these are dropped, and too few real cases are divided in the same proportions. Raises IngestError where the
+    synthetic hospital has too few cases."""
     data, dataset = settings.data, attrition.dataset
     sizes = {"test": data.test_cases, "validation": data.validation_cases, "train": data.train_cases}
     requested, usable = sum(sizes.values()), len(records)
     is_synthetic = data.source(dataset).path is None
+    # Too few real cases: every split gets its share of them.
     if usable < requested and not is_synthetic:
         sizes = {name: round(size * usable / requested) for name, size in sizes.items()}
         expected = ", ".join(f"about {size} {name}" for name, size in sizes.items())
         warning = f"{usable} usable cases where {requested} are asked for: split in proportion ({expected})"
         attrition.warnings.append(warning)
         sizes["train"] = usable  # what rounding leaves over
+    # Assign; a patient without a split is beyond the sizes.
     split_of = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
     divided = []
     for record in records:
@@ -105,6 +109,7 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())
         problem = f"{usable} usable cases do not fill the splits asked for ({requested_sizes})"
         raise IngestError(path, problem, f"raise hospital.{DATASETS[dataset].size} or lower data.train_cases")
+    # Warn of a split without cases: patients are not divided, so one may take all cases.
     patients = len({record.subject_key for record in divided})
     for name in SPLITS:
         if getattr(data, f"{name}_cases") and not counts[name]:

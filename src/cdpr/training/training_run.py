@@ -188,6 +188,7 @@ def write_training_outputs(job: Job) -> None:
     if "diverged" in rows[-1]:
         job.tags["diverged"] = str(rows[-1]["step"])
     failures = []
+    # Answers of the two models over all steps.
     for asker in ("judge", "matcher"):
         readable = sum(row.get(f"calls/{asker}_model", 0) for row in rows)
         unreadable = sum(row.get(f"calls/{asker}_invalid", 0) for row in rows)

@@ -30,8 +30,8 @@ class Cdpr(Algorithm):
     reads = ("training.normalise", "utility", "credit")
 
     def __init__(self, context: Context):
-        """Create the process reward. The current policy proposes actions; the frozen or the current one continues after
-        them."""
+        """Create the process reward. The current policy proposes counterfactual actions; ``credit.continuation.policy``
+        says whether the current or the frozen initial policy continues the episode after them."""
         super().__init__(context)
         self.credit = context.settings.credit
         policy = context.load_frozen_policy() if self.needs_frozen_policy(context.settings) else context.policy

@@ -161,16 +161,19 @@ class RecordCritic(Algorithm):
         batch = self._read_states(groups)
         seed = derive_seed(self.context.seed, "record_critic", iteration) % 2**63
         generator = torch.Generator().manual_seed(seed)
+        # Value some examinations of each state by their results in the record.
         values = self.critic(batch.log_beliefs, batch.requested) * self.options.critic
         pairs = self._draw_pairs(self._target(values, batch.log_prior), batch, generator)
         gains = torch.full_like(values, math.nan)
         gains[pairs.unbind(1)] = await self._gains(batch, pairs)
-        if not self.options.critic:
+        if not self.options.critic:  # these values alone; -1: others are never requested
             values = gains.nan_to_num(-1.0)
+        # What the policy shall learn: a distribution over requests, and the probability of a request.
         target = self._target(values, batch.log_prior)
         mean_value = (target * values).sum(1)
         continuing = torch.sigmoid((mean_value - self.options.threshold) / self.options.temperature)
         scored = await self._target_replies(groups, batch, target, continuing, iteration)
+        # One learning step of reader and critic.
         rate_share = warmup_and_cosine(iteration, self.context.steps, _WARMUP)
         truths = [self.diagnosis_tokens.index(self._true_diagnosis_token(visit.state.case)) for visit in batch.visits]
         reading_loss = self.reader.learn(batch.log_beliefs, torch.tensor(truths, device=values.device), rate_share)
@@ -193,6 +196,7 @@ class RecordCritic(Algorithm):
 
         visits: list[Visit] = []
         contexts: list[tuple[int, ...]] = []
+        # One visit for each state of each trajectory, and one context for each trajectory.
         for number, group in enumerate(groups):
             for i, trajectory in enumerate(group):
                 for state in trajectory.states:
@@ -200,11 +204,14 @@ class RecordCritic(Algorithm):
                     length = len(self.prompts.context_ids(state))
                     visits.append(Visit(state, number, i, len(contexts), length, forced))
                 contexts.append(self.prompts.context_ids(trajectory.states[-1]))
+        # The reader's belief: the next token after "FINAL_DIAGNOSIS:".
         before_diagnosis = [Branch(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
         log_beliefs = self.reader.log_beliefs(trainable_branch_logits(self.reader.model, contexts, before_diagnosis))
+        # The initial policy's choice of an examination: the next token after "REQUEST_TEST:".
         before_name = [Branch(visit.row, visit.length, self.request_prefix) for visit in visits]
         with torch.no_grad():
             logits = trainable_branch_logits(self.initial_model, contexts, before_name)[:, self.examination_tokens]
+        # Examinations that were requested before each state.
         requested = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for n, visit in enumerate(visits):
             for step in visit.state.history:
@@ -235,7 +242,7 @@ class RecordCritic(Algorithm):
         keys = keys.masked_fill(batch.requested, -math.inf)
         keys[[visit.forced for visit in batch.visits]] = -math.inf
         largest = keys.topk(min(self.options.examinations, keys.shape[1]), dim=1)
-        is_drawn = largest.values > -math.inf
+        is_drawn = largest.values > -math.inf  # fewer may be possible at a state
         states = torch.arange(len(keys), device=keys.device)[:, None].expand_as(largest.indices)
         return torch.stack([states[is_drawn], largest.indices[is_drawn]], dim=1)
 
@@ -251,6 +258,7 @@ class RecordCritic(Algorithm):
         costs: list[float] = []
         results: list[int] = []  # the pairs with a result
         branches: list[Branch] = []  # the tokens of request and result of these pairs
+        # Request examination e at state n: its price, and the tokens of request and result.
         for p, (n, e) in enumerate(pairs.tolist()):
             visit = batch.visits[n]
             context = batch.contexts[visit.row][: visit.length]
@@ -264,6 +272,7 @@ class RecordCritic(Algorithm):
                 branches.append(Branch(visit.row, visit.length, ids[visit.length :]))
                 results.append(p)
         gains = -torch.tensor(costs, device=batch.log_beliefs.device)
+        # The reader's beliefs without and with the result.
         if branches:
             with torch.no_grad():
                 after = self.reader.log_beliefs(branch_logits(self.reader.model, batch.contexts, branches))
@@ -280,6 +289,7 @@ class RecordCritic(Algorithm):
         ``options.choice``, only diagnoses are learned."""
         trains_choice = self.options.choice and iteration >= self.options.start
         names = [self.diagnosis_names[number] for number in batch.log_beliefs.argmax(1).tolist()]
+        # Replies at each state, then by group; the group's own decisions get weight 0.
         calls = []
         for n, (visit, share) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
             stop_share = 1 - share if trains_choice else 0.0

@@ -167,6 +167,7 @@ class Critic(torch.nn.Module):
         self.gains = torch.cat([self.gains, gains])[-_REMEMBERED:]
         self.adam.learning_rate = self.rate * rate_share
         losses = []
+        # Random batches; only examinations with a known value enter the loss.
         for _ in range(_STEPS):
             rows = torch.randint(len(self.inputs), (_BATCH,), generator=generator).to(gains.device)
             valued = ~self.gains[rows].isnan()

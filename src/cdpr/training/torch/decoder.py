@@ -56,10 +56,10 @@ class _Attention(nn.Module):
         key = _rotate(self.k_norm(self.k_proj(x).view(shape)).transpose(1, 2), cos, sin)
         value = self.v_proj(x).view(shape).transpose(1, 2)
         if cached is not None:
-            if cached:
+            if cached:  # earlier tokens come first
                 key, value = (torch.cat(states, dim=-2) for states in zip(cached, (key, value), strict=True))
             cached[:] = [key, value]
-        if mask is not None:
+        if mask is not None:  # torch repeats the shared heads itself only without a mask
             key, value = (_repeat(states, self.repeats) for states in (key, value))
         attended = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=self.size**-0.5, is_causal=mask is None and query.shape[2] > 1,
@@ -157,6 +157,7 @@ class _Body(nn.Module):
         past, width = len(cache) if cache else 0, input_ids.shape[1]
         if position_ids is None:
             position_ids = torch.arange(past, past + width, device=input_ids.device)[None]
+        # Rotary angles: the product of each position and each frequency.
         with torch.no_grad():
             angles = (self.frequencies[None, :, None].expand(len(position_ids), -1, 1)
                       @ position_ids[:, None, :].float()).transpose(1, 2)  # fmt: skip

@@ -132,9 +132,10 @@ def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training
     samples = [sample for group in groups for sample in group]
     tokens = sum(len(sample.old_logprobs) for sample in samples)
     weight = math.fsum(weight for sample in samples for weight in sample.weights)
-    divisor = (weight if training.loss_aggregation == "token_mean" else len(samples)) or 1.0
+    divisor = (weight if training.loss_aggregation == "token_mean" else len(samples)) or 1.0  # of the summed loss
     loss_sum = clipped = drift = 0.0
     model.zero_grad(set_to_none=True)
+    # Sum the gradients of all micro-batches.
     for rows in micro_batches(groups, training.micro_batch):
         logprobs = token_logprobs(model, [row_segments(row) for row in rows], training.temperature)
         old, advantages, weights = (
@@ -147,6 +148,7 @@ def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training
         ratio_drift = (torch.exp((logprobs - old).detach()) - 1).abs()
         clipped += float((ratio_drift > CLIP_RATIO).sum())
         drift = max(drift, float(ratio_drift.max())) if ratio_drift.numel() else drift
+    # Clip the gradient and take the step.
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
     if not torch.isfinite(norm):
         raise FloatingPointError("the gradient is not finite; the weights are those before the step")

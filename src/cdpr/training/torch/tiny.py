@@ -40,11 +40,13 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     free = vocab_size - added - len(alphabet)
     if free < 0:
         raise ValueError(f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {added} added tokens")
+    # Frequent phrases become tokens.
     by_phrase = pre_tokenizers.Split(Regex(_PHRASES), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     counts = _count_phrases(corpus, by_phrase)
     frequent = [phrase for phrase, count in counts.items() if count >= _LEAST_COUNT and len(phrase.encode()) > 1]
     frequent = sorted(frequent, key=lambda phrase: (-counts[phrase], phrase))[: round(_PHRASE_SHARE * free)]
+    # BPE learns from all other phrases.
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence([by_phrase, to_bytes])
     size = vocab_size - len(SCAFFOLD) - len(frequent)
@@ -52,6 +54,7 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=chat, initial_alphabet=alphabet, show_progress=False)
     others = sorted(counts.keys() - set(frequent))
     bpe.train_from_iterator((phrase for phrase in others for _ in range(counts[phrase])), trainer)
+    # One tokenizer with the vocabulary of both.
     learned = json.loads(bpe.to_str())["model"]
     vocabulary, merges = learned["vocab"], [(left, right) for left, right in learned["merges"]]
     for phrase in frequent:

@@ -123,7 +123,7 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
             has_branches = any(sample.branches for sample in samples)
             fits_in_row = len(samples) > 1 and not has_branches and _row_length(samples) <= _ROW
             rows += [samples] if fits_in_row else [[sample] for sample in samples]
-    rows.sort(key=_row_length)
+    rows.sort(key=_row_length)  # so that the rows of a micro-batch need little padding
     batches: list[list[Sequence[Sample]]] = [[]]
     for row in rows:
         if batches[-1] and sum(map(len, batches[-1])) + len(row) > size:
@@ -207,15 +207,17 @@ def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> tuple[di
     it, and the token itself (int64 [scored tokens, 3]). The attention mask is True for tokens, [rows, begin + width],
     or where a row has several segments True where a token attends to another, [rows, 1, width, begin + width]."""
     rows = [[Segment(begin, row[0].ids[begin:], row[0].scored), *row[1:]] for row in rows]
+    # The tokens that pass through the model: the last one of a later segment does not.
     row_ids = [[row[0].ids, *(segment.ids[:-1] for segment in row[1:])] for row in rows]
     width = padded_width(model, max(sum(map(len, ids)) for ids in row_ids))
     # Filled as numpy arrays: many small segments, and a small write to a tensor costs ten times as much.
-    batch, positions = np.zeros((2, len(rows), width), dtype=np.int64)
+    batch, positions = np.zeros((2, len(rows), width), dtype=np.int64)  # the tokens and their positions
     is_token = np.zeros((len(rows), width), dtype=bool)
     is_dense = any(len(row) > 1 for row in rows)
     attends = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1)) if is_dense else is_token  # padding: to itself
     causal = np.tri(width, dtype=bool) if is_dense else is_token
     scored: list[tuple[int, int, int]] = []
+    # Fill one row after another, and each row segment by segment.
     for number, row in enumerate(rows):
         column = 0  # of the first token of a segment
         for segment, ids in zip(row, row_ids[number], strict=True):
@@ -224,6 +226,7 @@ def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> tuple[di
             positions[number, column:end] = np.arange(segment.start, segment.start + len(ids))
             is_token[number, column:end] = True
             if is_dense:
+                # A token attends to the tokens that its segment continues, and to earlier ones of the segment.
                 attends[number, column:end, : segment.start - begin] = True
                 attends[number, column:end, column:end] = causal[: end - column, : end - column]
             for p in segment.scored:
@@ -233,6 +236,7 @@ def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> tuple[di
             column = end
     mask = torch.from_numpy(attends[:, None] if is_dense else is_token)
     arguments = {"input_ids": torch.from_numpy(batch), "position_ids": torch.from_numpy(positions)}
+    # Every token also attends to the common beginning, which is cached.
     arguments["attention_mask"] = torch.nn.functional.pad(mask, (begin, 0), value=True)
     return arguments, torch.tensor(scored, dtype=torch.long).reshape(-1, 3)
 

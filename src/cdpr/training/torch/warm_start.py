@@ -99,7 +99,7 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
     ``tiny`` or ``model`` is None, else the one in the folder ``model``. ``state`` is the folder of unfinished work."""
     tiny = settings.policy.model == "tiny"
     if tiny or model is None:
-        corpus = tokenizer_corpus(settings, lessons)
+        corpus = tokenizer_corpus(settings, lessons)  # texts for its tokenizer
         initial = build_tiny_policy(state / "initial", settings.policy.tiny, corpus)
     else:
         initial = Path(model)

@@ -67,7 +67,7 @@ class DiagnosticLoop(AgentLoopBase):
         else:
             agent = run.make_agent(model)
             seed = run.episode_seed(case, int(row["iteration"]), int(row.get("session_id", 0)))
-        CONVERSATION.set(str(row.get("uid", case.note_id)))
+        CONVERSATION.set(str(row.get("uid", case.note_id)))  # its requests go to one server, which caches the prompt
         try:
             trajectory = await run_episode(run.environment, agent, case, seed)
         except Exception as error:
@@ -231,6 +231,7 @@ class GroupHook:
     def finish_batch(self, uids: Sequence[str]) -> BatchAdvantages:
         """Complete the advantages of the groups ``uids``, in the order of the schedule, and record their credit.
         Returns the advantages with the metrics of the batch; the groups are forgotten."""
+        # Metrics of all episodes, also of failed ones.
         groups = sorted((self.groups.pop(uid) for uid in uids), key=lambda group: group.row)
         outputs = [output for group in groups for _, output in sorted(group.members.items())]
         trajectories = [output.trajectory for output in outputs if output.trajectory is not None]
@@ -240,6 +241,7 @@ class GroupHook:
             "rollout/fatal": sum(output.fatal for output in outputs) / max(1, len(outputs)),
             "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
         }
+        # Advantages of the groups that were scored.
         groups = [group for group in groups if group.scored]
         scored = [group.scored for group in groups if group.scored]
         if not scored:
@@ -274,6 +276,7 @@ def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) ->
         batch.advantages[key] = [advantage * weight for advantage, weight in zip(*by_token, strict=True)]
         batch.weights[key] = math.fsum(by_token[1])
 
+    # The trajectories, then their alternatives, numbered from 1.
     for i, trajectory in group.trajectories().items():
         turns, length = [step.turn for step in trajectory.steps], len(group.members[i].response_ids)
         add_row(f"{group.uid}_{i}_0", turns, scored.decisions[i], scored.weights[i], length)

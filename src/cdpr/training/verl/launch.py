@@ -68,6 +68,7 @@ def _train(session: Session) -> None:
     arguments = hydra_arguments(translate_settings(settings, session.policy, session.state))
     with contextlib.ExitStack() as stack:
         stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", LOGICAL if verl.without_gpu else None))
+        # The address of the frozen server is known now, and goes into the description of the run.
         if uses_frozen_policy(settings) and verl.frozen.beside:
             server = stack.enter_context(frozen_server(settings, session.policy, session.state))
             server.ensure_ready()

@@ -153,14 +153,15 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     """Estimate the memory of a run under these settings. Raises SettingsError as :func:`model_size`."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
     gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
-    trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
+    trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters  # number of trained weights
     stored = model.parameters + (trained if verl.lora_rank else 0)
-    resident = {"weights": 4 * stored / gpus / GB, "optimiser": 8 * trained / gpus / GB}
+    resident = {"weights": 4 * stored / gpus / GB, "optimiser": 8 * trained / gpus / GB}  # GB on each GPU
     beside = uses_frozen_policy(settings) and (verl.frozen.url or verl.frozen.beside)
     frozen = verl.frozen.memory * verl.gpu_memory_gb if beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
     logits = model.vocab * 10 / GB  # of one token, with what is computed from them
     scores = algorithm_class(settings.training.algorithm).scoring_policies(settings)
+    # While rollout servers generate.
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
     rollout["logits"] = _CHUNK * logits if scores else 0.0  # vLLM takes no memory for those of a prompt beforehand
@@ -173,6 +174,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     tokens = micro_batch(settings) * longest
     block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
     inputs = tokens * 2 * model.hidden * model.layers  # of every block, as checkpointing needs them
+    # While the policy is updated.
     update = resident | {
         # Those of the embedding and of the projection on the vocabulary in bfloat16, and their sum in float32.
         "gradients": (4 * trained / gpus + (0 if verl.lora_rank else 8 * model.hidden * model.vocab)) / GB,
@@ -208,7 +210,7 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
         free = memory - weights - ALLOWANCE * gpus / 2
         return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
 
-    gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel
+    gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel  # of all machines, of one rollout server
     bytes_per_weight = 1 if verl.quantization == "fp8" else 2
     servers = [server("rollout server", gpus // size, size, verl.rollout_memory, bytes_per_weight, _MOST_SEQUENCES)]
     if starts_frozen_server(settings):

@@ -199,6 +199,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.batch_advantages = ray.get(self._worker.finish_batch.remote(list(uids)))
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         masks = data["response_mask"].unbind()
+        # Stored as rewards ("rm_scores"), one tensor per row.
         rewards = token_rewards(batch.keys, masks, self.batch_advantages, self.training_settings)
         nested = torch.nested.as_nested_tensor(rewards, layout=torch.jagged)
         fields = TensorDict({"rm_scores": nested}, batch_size=len(batch))
