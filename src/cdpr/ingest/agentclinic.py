@@ -100,8 +100,11 @@ def _drop_absent(content: Any, events: Counter[str], label: str = "") -> Any:
 
 
 def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[tuple[str, Any, str]]:
-    """List the examinations in nested test results. Yields (name, content, heading) of each. The content of a heading
-    is listed entry by entry; an examination within another one is listed by itself."""
+    """List the examinations in nested test results. Yields (name, content, heading) of each; ``heading`` is the name of
+    the group above it, or empty.
+
+    ``{"Blood_Tests": {"CBC": {...}}, "X-rays": {"Knee": "..."}}`` gives ("CBC", {...}, "Blood_Tests") and
+    ("Knee_X-rays", "...", ""). An examination within another one is listed by itself."""
     for name, content in (tests or {}).items():
         if not isinstance(content, Mapping):  # an examination with its result
             yield name, content, heading

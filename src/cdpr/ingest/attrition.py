@@ -112,7 +112,7 @@ class Attrition:
         self.incidents.append(Incident(case, what, action, place, name))
 
     def warn(self, what: str) -> None:
-        """Add a warning for the user that a part of the data may be lost."""
+        """Add a warning, ``what``, that a part of the data may be lost; it becomes part of the report."""
         self.warnings.append(f"WARNING: {what}")
 
     def count(self, event: str, number: int = 1) -> None:

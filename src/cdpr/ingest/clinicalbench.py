@@ -131,7 +131,7 @@ def _sections(text: str, attrition: Attrition) -> dict[str, str]:
         name = names[group_number(heading)] if heading else ""
         if name != "end":
             sections[name] = f"{sections[name]}\n{body}" if name in sections else body
-        elif "physical" in sections:
+        elif "physical" in sections:  # the auxiliary examinations follow, which repeat the results
             break
     return sections
 

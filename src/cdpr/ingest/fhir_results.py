@@ -36,7 +36,8 @@ def time_of(resource: Resource, last: bool = False) -> datetime | None:
 
 
 class Person(NamedTuple):
-    """Sex, in FHIR's words, and age in years; None for an unknown age."""
+    """Sex (FHIR's ``male``, ``female``, ...) and age in years, None where it is unknown: they choose a reference
+    range."""
 
     sex: str
     years: float | None
@@ -138,7 +139,7 @@ def _concept_name(content: FhirElement, name: str) -> str:
 
 
 def _specimen_reference(resource: Resource) -> str:
-    """Return the reference of a resource to its specimen; empty without one."""
+    """Return the reference of a resource to its specimen, such as ``Specimen/7``; empty without one."""
     return resource.child("specimen").text("reference")
 
 
@@ -195,8 +196,9 @@ def _read_analytes(content: FhirElement, person: Person, parent_label: str = "")
     """Read what an observation and its components measured, as analytes. A component without a name gets
     ``parent_label``, the label of its observation."""
     value_text, flags = read_value(content), content.codes("interpretation")
-    words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]
+    words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]  # of flags such as "POS"
     notes = [*(note.text("text") for note in content.children("note")), content.text("comment")]
+    # Without a value, the words of the first flag are the value.
     value, unit = value_text if value_text else (words.pop(0) if words else "", "")
     label = without_semicolons(_PATTERN.system.sub("", _concept_name(content, "code"))) or parent_label
     low, high, range_text = _reference_range(content, person)
@@ -289,7 +291,7 @@ def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> Non
     plain = report_text if resource.codes("category") & _IMAGING else one_line
     parts = [plain(text) for text in resource.attached_texts(resource.children("presentedForm"), attrition)]
     coded = ", ".join(map(concept_display, resource.children("conclusionCode")))
-    concluded = one_line(resource.text("conclusion")) or coded
+    concluded = one_line(resource.text("conclusion")) or coded  # in words, else by codes
     if says_something(concluded) and not any(concluded in part for part in parts):
         parts.append(f"Impression: {concluded}")
     text = " ".join(filter(says_something, parts))

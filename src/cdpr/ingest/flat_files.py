@@ -209,7 +209,7 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
     """
 
     def error_at(problem: str, field: str | None = None, at: int = line) -> IngestError:
-        """Make the error about a ``problem`` of the JSON at line ``at``."""
+        """Make the error about a ``problem`` in the JSON text, at the line ``at`` and in the ``field``, if any."""
         remedy = "repair the file or export it again (JSON Lines: one object a line)"
         return IngestError(path, problem, remedy, line=at, field=field)
 
@@ -266,7 +266,7 @@ class Element:
             raise IngestError(path, problem, self.remedy, line=line, field=place or None)
 
     def __bool__(self) -> bool:
-        """Whether the object has any names."""
+        """Whether the object has any content: an absent value, which is read as an empty object, is False."""
         return bool(self.value)
 
     def error(self, name: str, problem: str, remedy: str = "") -> IngestError:

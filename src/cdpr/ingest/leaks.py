@@ -198,8 +198,9 @@ def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
 
 
 def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
-    """Return a record after the strictest leak control (:data:`STRICT`). None, counted in ``attrition``, where no
-    examination is left, or neither complaint nor present illness.
+    """Return a record after the strictest leak control, :data:`STRICT`: every name of the diagnosis is masked, results
+    in the history and impressions are removed. None, counted in ``attrition``, where no examination is left, or neither
+    complaint nor present illness.
 
     The remaining examinations keep their prices and billing groups, so that a benchmark and its variant differ in
     texts, not in costs. Raises RecordError for a summary that is not in the unified format.

@@ -108,7 +108,7 @@ def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
 
 def _draft(note: Row, events: Events, attrition: Attrition) -> Draft:
     """Make the draft of a case from a discharge summary and the results of its admission. ``note`` is a row of the
-    query ``notes``."""
+    query ``notes``; ``note.rejected`` is the rule that drops the case, if one does: its results are not read."""
     parsed = parse_discharge_note(note.text)
     attrition.count(CUT, parsed.cut)
     years = note.years if note.years is not None and 0 <= note.years <= OLDEST else None

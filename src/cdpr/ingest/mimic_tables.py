@@ -79,6 +79,7 @@ class Tables:
         self._widths: dict[Path, int] = {}  # of the CSV files
 
     def __enter__(self) -> Self:
+        """Return these tables; they are open already."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -185,7 +186,7 @@ class Tables:
             checksums = folder / CHECKSUMS
             text = checksums.read_text(encoding="utf-8", errors="replace") if file_type(checksums) == "file" else ""
             lines = filter(None, map(_CHECKSUM_LINE.fullmatch, text.splitlines()))
-            sums = {folder / line[2].strip(): line[1].lower() for line in lines}
+            sums = {folder / line[2].strip(): line[1].lower() for line in lines}  # digests by file
             for path in self.paths.values():
                 if path in sums and file_digest(path) != sums[path]:
                     remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"

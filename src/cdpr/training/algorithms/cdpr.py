@@ -93,7 +93,7 @@ class Cdpr(Algorithm):
         return self.process_reward.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore the rollout cache and the version of its policy from ``state``, a result of :meth:`state_dict`."""
         self.process_reward.load_state_dict(state)
 
     @classmethod

@@ -325,7 +325,8 @@ class RecordCritic(Algorithm):
         return [Alternative(i=visit.i, turns=(t,), advantages=(1.0,), weights=(w,)) for t, w in weighted_turns]
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Return the metrics of the batch that :meth:`score_batch` has scored last."""
+        """Return the metrics of the batch: those of every algorithm, and those of the last call of
+        :meth:`score_batch`."""
         return super().finish_batch(batch) | self.metrics
 
     def state_dict(self) -> Any:
@@ -335,7 +336,7 @@ class RecordCritic(Algorithm):
         return {"learners": states, "inputs": self.critic.inputs, "gains": self.critic.gains}
 
     def load_state_dict(self, state: Any) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore models, optimisers and the critic's examples from ``state``, a result of :meth:`state_dict`."""
         for learner, learner_state in zip(self.learners, state["learners"], strict=True):
             learner.load_state_dict(learner_state)
         device = self.critic.inputs.device

@@ -102,7 +102,7 @@ class Reader(torch.nn.Module):
     """
 
     def __init__(self, model: Any, diagnoses: Sequence[int], rate: float, trains_model: bool):
-        """Keep the model on its device, and create the scale and the optimiser."""
+        """Keep the model and the tokens of diagnoses, and create the scale of the logits and the optimiser."""
         super().__init__()
         self.model, self.diagnoses = model, torch.tensor(diagnoses)
         self.log_scale = torch.nn.Parameter(torch.tensor(_SCALE).log())

@@ -21,6 +21,7 @@ class _Norm(nn.Module):
     """RMS norm over the last dimension, with one learned weight per feature."""
 
     def __init__(self, size: int, epsilon: float):
+        """Create weights of 1 for ``size`` features; ``epsilon`` is added to the mean square, which may be 0."""
         super().__init__()
         self.weight, self.epsilon = nn.Parameter(torch.ones(size)), epsilon
 
@@ -72,13 +73,14 @@ class _Mlp(nn.Module):
     """The gated feed-forward block of a decoder layer (SwiGLU)."""
 
     def __init__(self, width: int, inner: int):
+        """Create the three projections between ``width`` features and ``inner`` hidden ones."""
         super().__init__()
         self.gate_proj = nn.Linear(width, inner, bias=False)
         self.up_proj = nn.Linear(width, inner, bias=False)
         self.down_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the block to ``x`` [B, T, width]."""
+        """Apply the block to ``x`` [B, T, width]; returns the same shape."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 

@@ -25,6 +25,7 @@ class AdamW:
     optimiser classes takes seconds."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float):
+        """Keep the ``parameters`` as a list; a parameter gets its moving averages in its first step."""
         self.parameters, self.learning_rate = list(parameters), learning_rate
         self.states: dict[int, dict[str, torch.Tensor]] = {}  # step and moving averages, by number of the parameter
 
@@ -47,7 +48,8 @@ class AdamW:
         return self.states
 
     def load_state_dict(self, states: dict[int, dict[str, torch.Tensor]]) -> None:
-        """Restore what :meth:`state_dict` returned, on the devices of the parameters."""
+        """Restore step counts and moving averages from ``states``, a result of :meth:`state_dict`, on the devices of
+        the parameters."""
         for number, tensors in states.items():
             device = self.parameters[number].device
             self.states[number] = {name: tensor.to(device) for name, tensor in tensors.items()}
@@ -96,7 +98,7 @@ class MuonAndAdamW:
         return {"momenta": self.momenta, "adam": self.adam.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore Muon's momenta and the state of AdamW from ``state``, a result of :meth:`state_dict`."""
         for momentum, saved in zip(self.momenta, state["momenta"], strict=True):
             momentum.copy_(saved)
         self.adam.load_state_dict(state["adam"])

@@ -80,8 +80,8 @@ class Trainer:
         return self.run.make_agent(sampler)
 
     def clear_caches(self) -> None:
-        """Clear the caches of all samplers, before an iteration. Reused keys and values change sums in the last bit,
-        and a resumed run has none to reuse; so every iteration starts with empty caches."""
+        """Clear the caches of attention keys and values of all samplers, before an iteration. A resumed run has no
+        cached values to reuse, and reuse changes sums in the last bit; so every iteration starts with empty caches."""
         for sampler in self.samplers:
             sampler.refresh()
 
@@ -118,7 +118,7 @@ class Trainer:
         return self.progress | {name: getattr(self, name).state_dict() for name in _CHECKPOINTED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore counters, weights, optimiser and algorithm from ``state``, a result of :meth:`state_dict`."""
         self.step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
         for name in _CHECKPOINTED:
             getattr(self, name).load_state_dict(state[name])

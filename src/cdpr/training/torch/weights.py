@@ -119,7 +119,7 @@ class _OneDnnProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight):
-        """Compute the product [..., out]."""
+        """Compute the product of ``x`` [..., in] and the transpose of ``weight`` [out, in]; returns [..., out]."""
         ctx.save_for_backward(x, weight)
         return _multiply(x, weight)
 

@@ -261,7 +261,7 @@ class GroupHook:
         return json.dumps(self.algorithm.state_dict()).encode()
 
     def restore_credit(self, state: bytes) -> None:
-        """Restore what :meth:`credit_state` returned."""
+        """Restore the state of the algorithm from ``state``, a result of :meth:`credit_state`."""
         self.algorithm.load_state_dict(json.loads(state))
 
 

@@ -104,7 +104,7 @@ class StepEstimate:
         return sum(self.seconds.values())
 
     def sum_of(self, name: str) -> float:
-        """The sum of the field ``name`` of :class:`ServerWork` over all phases."""
+        """The sum over all phases of a field of :class:`ServerWork`, such as ``tokens``."""
         return sum(getattr(work, name) for work in self.work.values())
 
 

@@ -102,7 +102,7 @@ class MemoryPlan:
     servers: list[ServerMemory]
 
     def lines(self) -> list[str]:
-        """Write the lines of ``cdpr plan_training`` about memory."""
+        """Write the lines of ``cdpr plan_training`` about memory: the model, the phases of a step, and the servers."""
         lines = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
         for phase, sizes in self.phases.items():
             inside = ", ".join(f"{name} {size:.1f}" for name, size in sizes.items() if size)

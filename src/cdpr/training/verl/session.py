@@ -106,7 +106,7 @@ class Schedule(torch.utils.data.Dataset):
         self.case_indices = run.all_indices() if self.part == "train" else list(range(len(run.validation)))
 
     def __len__(self) -> int:
-        """The number of rows: one for each case of each iteration."""
+        """The number of rows: one for each case of each iteration, or for each validation case."""
         return len(self.case_indices)
 
     def __getitem__(self, j: int) -> dict[str, Any]:

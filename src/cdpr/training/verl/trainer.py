@@ -69,7 +69,7 @@ class CpuWorker(ActorRolloutRefWorker):
     """verl's training worker on a CPU: its process group uses the backend gloo alone."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        """Create verl's worker and its process group."""
+        """Create verl's worker and its process group, which uses gloo."""
         super().__init__(*args, **kwargs)
         initialize_global_process_group_ray(backend="cpu:gloo")
 
@@ -173,8 +173,8 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     def _get_required_batch_multiple(self, dp_size):
         """Return the number by which the number of rows of a batch has to be divisible: verl's own, or with
-        alternatives one that is also a multiple of the group size. ``dp_size`` is the number of data-parallel
-        processes."""
+        alternatives one that is also a multiple of the group size, by which :meth:`_update_actor` divides it.
+        ``dp_size`` is the number of data-parallel processes."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
@@ -233,7 +233,8 @@ class DiagnosticTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # typ
     """verl's task runner, in a process that knows our trainer and our advantage estimator."""
 
     def run(self, config):
-        """Run verl's training under the configuration ``config``."""
+        """Register our trainer and estimator in this process, and run verl's training under the configuration
+        ``config``."""
         # Ray sends the class alone; importing its module registers trainer and estimator.
         importlib.import_module("cdpr.training.verl.trainer")
         read_session(config.data.cdpr_session).announce("the processes that hold a batch (TransferQueue)")

@@ -51,11 +51,11 @@ class CpuPlatform(PlatformCUDA):
         return "cpu"
 
     def device_count(self) -> int:
-        """Return the number of devices of a process, 1."""
+        """Return 1, the number of devices of a process."""
         return 1
 
     def manual_seed(self, seed: int) -> None:
-        """Seed torch's random numbers."""
+        """Seed torch's random numbers; verl calls it for the seed of the accelerator."""
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed

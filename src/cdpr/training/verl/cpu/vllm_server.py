@@ -23,7 +23,7 @@ class Server(vLLMHttpServer):
     """verl's vLLM server, with the workers of this module."""
 
     def _get_worker_extension_cls(self) -> str:
-        """Return the import path of :class:`Worker`."""
+        """Return the import path of :class:`Worker`, which vLLM loads into its workers."""
         return f"{__name__}.{Worker.__name__}"
 
 
