@@ -1,4 +1,4 @@
-"""Table 2: CDPR without one of its parts, on the in-domain test cases."""
+"""Table 2 of the paper: CDPR without one of its parts, on the in-domain test cases."""
 
 import math
 from pathlib import Path
@@ -17,11 +17,11 @@ _TESTS = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant",
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return, per decoding, tables of the figures, of the changes against CDPR, and of their tests and power; then the
-    paper's Table 2.
+    """Return the tables of the ablations. For each decoding: results, differences from CDPR, and tests of accuracy with
+    their power; then the paper's Table 2.
 
-    The CSV has a row per decoding and method, with accuracy as a share; ``change_*`` is against CDPR, ``paper_*`` what
-    the paper prints. Raises as :class:`Results` does.
+    The CSV has a row per decoding and method, with accuracy as a fraction. ``change_*`` are differences from CDPR, and
+    ``paper_*`` what the paper prints. Raises as :class:`Results` does.
     """
     results = Results(settings, folder, ablation_methods(settings))
     base, *ablations = results.methods
@@ -52,7 +52,8 @@ write_ablations = comparisons.writer(sheet)
 
 
 def _shared_job_notes(results: Results) -> list[str]:
-    """Name each ablation that trains the same thing as another variant, and therefore shares its runs."""
+    """Return a sentence about each ablation that is the same training as another variant, and therefore has its
+    runs."""
     notes = []
     for method in results.methods:
         job = job_of(results.settings, method.name)
@@ -63,9 +64,14 @@ def _shared_job_notes(results: Results) -> list[str]:
 
 
 def _test_columns(change: Row) -> Row:
-    """Return McNemar's tests of a change as text, seed by seed (``0.125+0.00781``); the share of cases on which exactly
-    one of the two was right, on average over seeds (``discordant``); and the smallest difference that one test could
-    have shown (``detectable``, as a share): infinite where none is, None where the two never differ."""
+    """Return columns about the McNemar tests of a row of differences, which compare an ablation with CDPR case by case.
+
+    As texts with one value per seed: the numbers of cases that only the one got right (``only_this``, ``only_cdpr``:
+    ``4+7``), and p-values before and after Holm's correction (``0.125+0.00781``). As numbers: the mean share of cases
+    on which exactly one was right (``discordant``, ``share``), and the smallest difference in accuracy that one test
+    would have detected (``detectable``, a fraction): infinite where it could detect none, None where the two never
+    differ.
+    """
     tests = change["tests"]
     differing = sum(test.only_first + test.only_second for test in tests)
     share = differing / len(tests) / change["cases"]

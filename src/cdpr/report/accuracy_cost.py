@@ -1,4 +1,4 @@
-"""Accuracy against cost: the main agents with their names beside their points, and every agent."""
+"""Figures of accuracy against cost: the main agents with their names beside their points, and every agent."""
 
 from collections.abc import Iterable, Sequence
 from math import cos, hypot, pi, sin
@@ -15,15 +15,15 @@ from .table import Row
 
 
 def labelled_agents(settings: Settings) -> set[str]:
-    """Return the agents whose names are beside their points: the policy before training, all variants of the main
-    table, and value of information, which knows the model of the synthetic hospital."""
+    """Return the names of the agents whose labels stand beside their points: the policy before training, all variants
+    of the main table, and value of information, which knows the model of the synthetic hospital."""
     return {"warm_start", "value_of_information", *labels_of(settings, "main_table")}
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
-    """Plot accuracy against average cost per case of the agents of :func:`labelled_agents`, on in-domain cases with the
-    main decoding and 95% intervals. Agents without evaluations are named as missing. Raises as :class:`Results`
-    does."""
+    """Plot accuracy (%) against average cost per case (USD) of the agents of :func:`labelled_agents`, on in-domain
+    cases with the main decoding and 95% intervals. Agents without evaluations are named as missing. Raises as
+    :class:`Results` does."""
     results = Results(settings, job.inputs["results"], pictured_methods(settings))
     rows = _labelled_rows(results, IN_DOMAIN)
     with style.drawing(7.2, 4.4, job.out) as figure:
@@ -41,8 +41,9 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
 
 
 def plot_every_agent(settings: Settings, job: Job) -> None:
-    """Plot the agents of :func:`labelled_agents` on the other data sets; below them every agent on in-domain cases, on
-    an axis that is linear up to 10 USD and logarithmic beyond. Raises as :class:`Results` does."""
+    """Plot accuracy (%) against average cost (USD) of the agents of :func:`labelled_agents` on the other data sets, a
+    panel each; below them every agent on in-domain cases, on an axis that is linear up to 10 USD and logarithmic
+    beyond. Raises as :class:`Results` does."""
     results = Results(settings, job.inputs["results"], pictured_methods(settings))
     others = [dataset for dataset in DATASETS if dataset != IN_DOMAIN]
     layout = [others, ["every"] * len(others)]
@@ -63,19 +64,20 @@ def plot_every_agent(settings: Settings, job: Job) -> None:
 
 
 def _measured_rows(results: Results, dataset: str) -> list[Row]:
-    """Return the rows of all agents that were measured on a data set, with the main decoding."""
+    """Return the results of all agents that were measured on a data set with the main decoding, as rows."""
     rows = [results.summary(method, dataset, results.decodings[0]) for method in results.methods]
     return [row for row in rows if "reason" not in row]
 
 
 def _labelled_rows(results: Results, dataset: str) -> list[Row]:
-    """Return those of the measured rows whose agents are named in the figure."""
+    """Return the measured results of the agents of :func:`labelled_agents` on a data set, as rows."""
     names = labelled_agents(results.settings)
     return [row for row in _measured_rows(results, dataset) if row["method"] in names]
 
 
 def _notes(results: Results, datasets: Iterable[str]) -> list[str]:
-    """Return the notes below a figure of these data sets."""
+    """Return the notes below a figure of these data sets: licences, missing evaluations, diverged trainings, judges and
+    decoding."""
     decoding = results.decodings[0]
     missing = sorted(f"{method.label} ({DATASETS[dataset]})" for dataset in datasets for method in results.methods
                      if results.summary(method, dataset, decoding).get("missing"))  # fmt: skip
@@ -84,7 +86,8 @@ def _notes(results: Results, datasets: Iterable[str]) -> list[str]:
 
 
 def _draw_point(panel: style.Axes, settings: Settings, row: Row, size: float) -> None:
-    """Draw the marker of an agent with thin intervals; it is hollow for one that knows the hospital."""
+    """Draw an agent as a marker of so many typographic points with thin intervals. It is hollow where the agent knows
+    the hospital's model."""
     look = style.look_of(settings, row["method"])
     cost, accuracy = row["aec"], 100 * row["accuracy"]
     panel.errorbar(
@@ -97,7 +100,8 @@ def _draw_point(panel: style.Axes, settings: Settings, row: Row, size: float) ->
 
 
 def _draw_labelled(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> None:
-    """Draw agents on a linear axis of costs."""
+    """Draw agents as points on a linear axis of costs, and set the limits of both axes; without agents, write why the
+    panel is empty."""
     for row in rows:
         _draw_point(panel, settings, row, 7)
     if not rows:
@@ -112,7 +116,8 @@ def _draw_labelled(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -
 
 
 def _draw_every(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> None:
-    """Draw agents on an axis that is linear up to 10 USD, where the free ones are, and logarithmic beyond."""
+    """Draw all agents on an axis of costs that is linear up to 10 USD, where the agents are that pay nothing, and
+    logarithmic beyond; with title and axis labels."""
     for row in rows:
         _draw_point(panel, settings, row, 7 if style.look_of(settings, row["method"]).marker == "*" else 4.5)
     if not rows:
@@ -131,7 +136,8 @@ def _draw_every(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> N
 
 
 def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> None:
-    """Write the name of each agent beside its point, with a thin line to it where there is no room close by."""
+    """Write the name of each agent beside its point, from left to right, where it covers no other name or point. A thin
+    line leads to a name that is not close to its point."""
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
@@ -160,9 +166,11 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
 def _find_free_centre(
     point: np.ndarray, half_size: np.ndarray, occupied: Sequence[style.Bbox], bounds: style.Bbox, gap: float
 ) -> np.ndarray:
-    """Return where to centre a box beside a point, all in pixels: on widening ellipses around the point, the first
-    position at which the box is inside ``bounds``, ``gap`` away from the point and off all ``occupied`` boxes. Where
-    there is none, it is to the right of the point."""
+    """Return where to centre a box of text beside a point, as [x, y]; all arguments are in pixels.
+
+    It is the first position, on widening ellipses around the point, at which the box is inside ``bounds``, ``gap`` away
+    from the point, and off all ``occupied`` boxes. Where there is none, the box is centred to the right of the point.
+    """
     from matplotlib.transforms import Bbox
 
     for widening in range(0, int(hypot(*bounds.size)), 4):

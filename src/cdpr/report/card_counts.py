@@ -1,4 +1,4 @@
-"""The numbers of a data card, counted from the cases, without any name that few patients have."""
+"""The numbers of a data card, counted from the cases. Names that few patients have are not among them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -34,14 +34,16 @@ _STATISTICS = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "
 
 
 class CardError(ValueError):
-    """Files that do not belong together or break a promise of the cases; the message names file and field."""
+    """Files that do not belong together, or cases with an impossible value; the message names file and field."""
 
 
 def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
-    """Read the cases of a JSONL file. Returns a row per case: split, patient, language, diagnosis, number of
-    examinations of each kind, price in USD, and lengths of the texts in characters; no text but the diagnosis.
+    """Read the cases of a JSONL file. Returns a frame with a row per case: split, patient, language, whether it is
+    credentialed, diagnosis, price of the whole record in USD, lengths of summary and results in characters, and the
+    number of examinations of each of :data:`KINDS`.
 
-    Raises RecordError for a broken line, and CardError for a file without cases or prices.
+    ``prices`` has a row per examination name, which gives its kind. Raises RecordError for a broken line, and CardError
+    for a file without cases or without prices.
     """
     kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
     rows: list[dict[str, Any]] = []
@@ -66,11 +68,12 @@ def data_card(
     settings: Settings, dataset: str, cases: pd.DataFrame, attrition: AttritionReport, prices: Prices,
     digests: Mapping[str, str | None],
 ) -> dict[str, Any]:  # fmt: skip
-    """Make the card as JSON: source and licence, counts, splits, selection, leaks, distributions, diagnoses, prices.
+    """Return the data card as JSON values: source and licence, counts, splits, selection, leaks, distributions,
+    diagnoses, prices.
 
-    ``cases`` are those of :func:`count_cases`, ``attrition`` is the report of `ingest_dataset`, ``prices`` is the
-    coverage table of `map_costs`, and ``digests`` are the SHA-256 of the inputs. Raises CardError where cases and
-    report disagree, or a patient is in two splits.
+    ``cases`` is the frame of :func:`count_cases`, ``attrition`` the report of the stage `ingest_dataset`, ``prices``
+    the price table of the stage `map_costs`, and ``digests`` the SHA-256 of the input files. Raises CardError where
+    cases and report disagree, or a patient is in two splits.
     """
     by_split = cases.groupby("split").agg(patients=("patient", "nunique"), cases=("patient", "size"))
     splits = by_split.reindex([name for name in SPLITS if name in by_split.index]).reset_index().to_dict("records")
@@ -103,7 +106,8 @@ def data_card(
 
 
 def _check_splits(dataset: str, cases: pd.DataFrame, attrition: AttritionReport) -> None:
-    """Raise CardError where the cases are not those of the report, or where a patient is in two splits."""
+    """Raise CardError where the cases are not as many per split as the report says, or where a patient is in two
+    splits."""
     counted = cases.split.value_counts().to_dict()
     reported = {name: count for name, count in attrition.splits.items() if count}
     if counted != reported or len(cases) != attrition.kept:
@@ -115,7 +119,8 @@ def _check_splits(dataset: str, cases: pd.DataFrame, attrition: AttritionReport)
 
 
 def diagnosis_name(text: str) -> str:
-    """Return the vocabulary's name of a diagnosis, or of the disease that it names first; an unknown one unchanged."""
+    """Return the vocabulary's name of a diagnosis; where a text names several diseases, of the first. An unknown text
+    is returned unchanged."""
     term = diagnoses().find(text) or diagnoses().find(leading_disease(text))
     return term.name if term else text
 
@@ -123,9 +128,9 @@ def diagnosis_name(text: str) -> str:
 def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
     """Return the kind of an examination, one of :data:`KINDS`.
 
-    It is the vocabulary's kind of ``exam_key``, or of the ``examination`` by whose price it is charged. A key that the
-    vocabulary lacks may name a whole kind (``Imaging``) or an imaging modality; else its code ``hcpcs`` decides.
-    Procedures and unknown examinations are ``other``.
+    It is the vocabulary's kind of ``exam_key`` or, if that is unknown, of the ``examination`` by whose price it is
+    charged. Else ``exam_key`` may be the name of a whole kind (``Imaging``) or of an imaging modality (``CT``). Else
+    the first digits of the procedure code ``hcpcs`` decide. Everything else is ``other``.
     """
     if is_physical(exam_key):
         return "physical"
@@ -141,7 +146,8 @@ def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
 
 
 def read_report(path: Path) -> AttritionReport:
-    """Read the report of `ingest_dataset`. Raises CardError where it lacks a field or does not add up."""
+    """Read the report of the stage `ingest_dataset`. Raises CardError where it lacks a field or its numbers do not add
+    up."""
     try:
         return AttritionReport.model_validate_json(path.read_bytes())
     except ValueError as error:
@@ -149,8 +155,8 @@ def read_report(path: Path) -> AttritionReport:
 
 
 def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
-    """Return one row per kind of leak: the cases that have it, how many by each of :data:`_ACTIONS`, and their share of
-    the cases read."""
+    """Return one row per kind of leak (a text that gives the diagnosis away): the number of cases that have it, how
+    many were handled by each of :data:`_ACTIONS`, and their share of the cases read."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for step in attrition.funnel:
         if step.rule in _LEAK_RULES:
@@ -166,7 +172,8 @@ def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
 
 
 def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
-    """Describe the distribution of each quantity over cases, a row each: minimum, quartiles, maximum and mean."""
+    """Return the distribution over cases of each quantity as a row: minimum, quartiles, maximum and mean. ``cases`` is
+    the frame of :func:`count_cases`."""
     ordered = [kind for kind in KINDS if kind != "physical"]
     measured = {f"{kind} examinations": cases[kind] for kind in KINDS} | {
         "examinations but physical": cases[ordered].sum(axis=1),
@@ -182,10 +189,10 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
-    """Return the most frequent diagnoses with their cases, and the numbers of other diagnoses and of their cases.
+    """Return the most frequent diagnoses with their numbers of cases, and how many other diagnoses and cases there are.
 
-    ``diagnosed`` maps a diagnosis to the patients of its cases. With ``pooled``, a diagnosis is named only where the
-    vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
+    ``diagnosed`` maps a diagnosis to the patients of its cases, one per case. With ``pooled``, a diagnosis is named
+    only where the vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
     """
     ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
     shown = ranked
@@ -202,11 +209,11 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
 
 
 def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
-    """Count how examinations (without physical ones) were priced: names, occurrences and dollars, by the way in which
-    the price was found and by the confidence of its code.
+    """Count how examinations other than physical ones were priced: names, occurrences and dollars, by the way in which
+    the price was found (``by_how``) and by the confidence of its code (``by_confidence``).
 
-    Dollars are those of the single examinations, before billing groups. ``no_examination`` entries were left out
-    before.
+    ``rows`` has a row per examination name. Dollars are before examinations that are billed together are merged.
+    ``no_examination`` entries of the data set were left out before pricing; the number is passed on.
     """
     table = pd.DataFrame(rows, columns=COVERAGE_COLUMNS).astype({"cases": int, "names": int})
     billed = table[~table.how.isin(["physical", "none"])]
@@ -220,8 +227,8 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
 
 
 def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
-    """Sum up names, examinations and dollars by the values of a column, the most examinations first, with the shares of
-    examinations and of dollars."""
+    """Sum up names, examinations and dollars by the values of a column, the most examinations first. Each row has its
+    shares of all examinations and of all dollars."""
     usd = billed.cases * billed.price_usd.astype(float)
     groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))
     sums = groups[["names", "cases", "usd"]].sum().sort_values("cases", ascending=False, kind="stable")

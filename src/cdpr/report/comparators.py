@@ -1,4 +1,5 @@
-"""Ways to assign credit, side by side: the in-domain results of each policy, and the price of its training."""
+"""The in-domain results of policies that were trained with different ways to assign credit to actions, and what their
+training took."""
 
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from .table import Row, Sheet
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return, per decoding, tables of the figures with the tokens of training, and of the changes against CDPR.
+    """Return, for each decoding, a table of results with the tokens generated in training, and one of the differences
+    from CDPR.
 
-    The CSV has a row per decoding and method, with the figures as printed (accuracy in %); ``change_*`` is against CDPR
-    (accuracy as a share). Raises as :class:`Results` and TableError.
+    The CSV has a row per decoding and method, with results as printed (accuracy in %). ``change_*`` are differences
+    from CDPR (of accuracy as a fraction). Raises as :class:`Results`, and TableError for a broken file of training
+    metrics.
     """
     results = Results(settings, folder, comparator_methods(settings))
     ours = results.method(OURS)
@@ -41,8 +44,9 @@ write_comparators = comparisons.writer(sheet)
 
 
 def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
-    """Return the in-domain row of a method; a trained one has the ``tokens`` (millions) at the end of its training, or
-    at the last validation of a run that diverged. Raises TableError."""
+    """Return the in-domain results of a method as a row (:meth:`Results.summary`). For a trained one ``tokens`` are
+    those generated in its training, in millions, as a mean over seeds; of a run that diverged, those up to its last
+    validation. Raises TableError."""
     row = results.summary(method, IN_DOMAIN, decoding)
     if method.group != TRAINED:
         return row
@@ -54,7 +58,8 @@ def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
 
 
 def _printed_units(row: Row) -> Row:
-    """Return the metrics of a row, their intervals and seed deviations in the units in which tables print them."""
+    """Return the metrics of a row, with their intervals and deviations between seeds, in the units that tables print:
+    accuracy in %."""
     columns = {f"{metric.name}{end}": metric.factor for metric in comparisons.IN_DOMAIN_METRICS
                for end in ("", "_low", "_high", "_seed_sd")}  # fmt: skip
     return {column: factor * row[column] for column, factor in columns.items() if row.get(column) is not None}

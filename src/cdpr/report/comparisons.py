@@ -1,5 +1,5 @@
-"""What several tables share: columns of metrics, rows of differences with their sentences, captions, and figures of the
-paper."""
+"""What several tables share: columns of metrics, rows of differences with sentences about them, captions, and numbers
+of the paper."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,10 +24,10 @@ PAIRED_INTERVALS = (
 
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False, marked: int = 0) -> list[Column]:
-    """Return a column per metric that shows its mean with its interval.
+    """Return a column per metric that shows its mean with its 95% interval.
 
-    With a ``prefix`` (``Δ``) they show differences, with their signs. ``short`` takes the headers of the main table.
-    ``marked`` is how many of the best values are marked.
+    With a ``prefix`` (``Δ``), which is put before the headers, the columns show differences, with their signs.
+    ``short`` takes the short headers of the main table. ``marked`` is how many of the best values are marked.
     """
     columns = []
     for metric in metrics:
@@ -42,8 +42,12 @@ def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = 
 
 
 def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]], decoding: str) -> list[Row]:
-    """Return a row of :meth:`Results.change` per pair (first, second, data set), with McNemar's p-values seed by seed:
-    as they are (``p``), and after Holm over all tests of all pairs (``holm`` as numbers, ``p_holm`` as text)."""
+    """Return a row of differences (:meth:`Results.change`) for each of the ``pairs`` (first method, second method, data
+    set).
+
+    Added are the p-values of the row's McNemar tests, one per training seed: ``p`` as text; after Holm's correction
+    over the tests of all rows, ``holm`` as numbers and ``p_holm`` as text.
+    """
     rows = [results.change(first, second, dataset, decoding) for first, second, dataset in pairs]
     adjusted = holm([test.p_value for row in rows for test in row["tests"]])
     for row in rows:
@@ -55,7 +59,8 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
 
 
 def describe_changes(changes: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
-    """Describe each measured difference in a sentence, which names its data set where there are several."""
+    """Return a sentence about each measured difference (:func:`describe_change`). It begins with the data set where the
+    rows are of several."""
     datasets = {change["dataset"] for change in changes}
     sentences = []
     for change in changes:
@@ -66,8 +71,8 @@ def describe_changes(changes: Sequence[Row], metrics: Sequence[Metric]) -> list[
 
 
 def describe_change(change: Row, metrics: Sequence[Metric]) -> str:
-    """Say what the intervals of a difference show, or why they show nothing: ``CDPR against GRPO is better on AEC; open
-    on Acc.``"""
+    """Return a sentence about a row of differences that says on which metrics the first method is clearly better or
+    worse, and on which it is open, or why nothing can be said: ``CDPR against GRPO is better on AEC; open on Acc.``"""
     against = f"{change['label']} against {change['second']}"
     if change["void"]:
         return f"{against}: open; {change['void']}."
@@ -81,8 +86,8 @@ def describe_change(change: Row, metrics: Sequence[Metric]) -> str:
 
 
 def outcome_of(change: Row, metric: Metric) -> str:
-    """Return ``better`` or ``worse`` for the first of two methods on a metric; empty where the comparison supports
-    nothing or its interval contains zero."""
+    """Return ``better`` or ``worse``, for the first of the two methods in a row of differences, where the interval of
+    the metric excludes zero; empty where it does not, or where the comparison supports no conclusion (``void``)."""
     low, high = change[f"{metric.name}_low"], change[f"{metric.name}_high"]
     if change["void"] or low <= 0 <= high:
         return ""
@@ -90,12 +95,12 @@ def outcome_of(change: Row, metric: Metric) -> str:
 
 
 def format_p(p: float) -> str:
-    """Format a p-value: ``0.125``, or ``<0.001``."""
+    """Format a p-value with three decimals: ``0.125``; below 0.001 it is ``<0.001``."""
     return "<0.001" if p < 0.001 else number(p, 3)
 
 
 def add_prefix(prefix: str, row: Row) -> Row:
-    """Return the row with a prefix before all its keys."""
+    """Return a copy of the row with a prefix before all its keys."""
     return {f"{prefix}{key}": value for key, value in row.items()}
 
 
@@ -103,7 +108,8 @@ def add_prefix(prefix: str, row: Row) -> Row:
 
 
 def in_domain_caption(settings: Settings, decoding: str) -> str:
-    """Return the sentences of a caption that a reader needs to compare figures of in-domain cases."""
+    """Return the sentences of a caption that say of which cases and settings the results are, and what their means and
+    intervals are over."""
     return (
         f"In-domain test cases, {decoding} decoding ({tier_mark(settings)}; cost_unit_usd = "
         f"{settings.utility.cost_unit_usd:g}). Trained rows are means over their training seeds; intervals are over "
@@ -112,12 +118,14 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
 
 
 def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:
-    """Return the printed figures ``names`` of a row of the paper as columns ``paper_<name>`` of a CSV."""
+    """Return the columns ``names`` of a row of the paper as columns ``paper_<name>`` of a CSV, formatted with two
+    decimals; None where the paper prints nothing."""
     return {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names}
 
 
 def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
-    """Return the stage that writes a sheet of the results: ``write_ablations = writer(sheet)``. Raises as ``sheet``."""
+    """Return the function of the stage that writes a table, from the function ``sheet(settings, results folder)`` that
+    makes it: ``write_ablations = writer(sheet)``. It raises as ``sheet``."""
 
     def write(settings: Settings, job: Job) -> None:
         sheet(settings, job.inputs["results"]).write(job.out)

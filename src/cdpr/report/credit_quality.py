@@ -1,4 +1,4 @@
-"""The figure of target ``credit_quality``: the process reward as an estimate of the advantage."""
+"""The figure of target ``credit_quality``: how well the process reward estimates the advantage of an action."""
 
 import json
 from typing import Any
@@ -33,10 +33,11 @@ BASELINES = {
 
 
 def plot_credit_quality(settings: Settings, job: Job) -> None:
-    """Plot bias, variance and rank correlation by setting, RMSE and rank correlation by tokens per decision.
+    """Plot bias, variance and rank correlation of the process reward against four settings of its estimation; below,
+    RMSE and rank correlation by tokens generated per decision, beside VinePPO.
 
-    The numbers are those of stage ``credit_quality``. Hollow points are the default settings, the band around the bias
-    is its standard error over cases.
+    The numbers are those of the stage ``measure_credit_quality``. Hollow points are the default settings. The band
+    around the bias is its standard error over cases.
     """
     quality = json.loads(job.inputs["quality"].read_text(encoding="utf-8"))
     rows = pd.DataFrame(quality["rows"])
@@ -71,7 +72,7 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
 
 
 def _draw_sweep(panel: style.Axes, points: pd.DataFrame, setting: str, measure: str) -> None:
-    """Draw the lines of a measure by the value of one setting."""
+    """Draw a measure of :data:`MEASURES` by the value of one ``setting``, a line per column of ``points``."""
     values = points["value"].astype(float)
     for column, label in MEASURES[measure].items():
         _draw_line(panel, values, points[column], points.default, LINES.get(column, DEFAULT_LINE), label)
@@ -86,8 +87,8 @@ def _draw_sweep(panel: style.Axes, points: pd.DataFrame, setting: str, measure: 
 
 
 def _draw_by_tokens(panel: style.Axes, rows: pd.DataFrame, measure: str, label: str) -> None:
-    """Draw a measure by tokens per decision: a line per estimator, whose points are labelled with their number of
-    continuations K, and a point per other baseline of CDPR."""
+    """Draw a measure by tokens per decision: a line for CDPR and one for VinePPO, whose points are labelled with their
+    number of continuations K, and a single point for each other baseline of CDPR."""
     from matplotlib.ticker import LogLocator
 
     for estimator, name in ESTIMATORS.items():
@@ -118,7 +119,7 @@ def _draw_by_tokens(panel: style.Axes, rows: pd.DataFrame, measure: str, label: 
 def _draw_line(
     panel: style.Axes, x: pd.Series, y: pd.Series, is_default: pd.Series, look: dict[str, Any], label: str
 ) -> None:
-    """Draw a line of points; those of the default settings are hollow."""
+    """Draw a line of points. The points of the default settings, where ``is_default``, are hollow."""
     panel.plot(x, y, **look, markersize=3.5, linewidth=1.2, label=label)
     panel.plot(x[is_default], y[is_default], **look | {"linestyle": ""}, markersize=3.5, markerfacecolor="white",
                zorder=3)  # fmt: skip

@@ -1,4 +1,5 @@
-"""Training curves: the metrics of all seeds of a variant on common steps, from ``training/{run}/metrics.jsonl``."""
+"""Training curves: validation metrics of all seeds of a variant at common training steps, read from
+``training/{run}/metrics.jsonl``."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,17 +14,18 @@ from ..files import TableError
 from ..metrics_log import read_history, read_metrics
 from .methods import Method
 
+# What can be on the horizontal axis: training steps, seconds of training, generated tokens.
 AXES = ("step", "seconds", "tokens")
 
 
 @dataclass(frozen=True)
 class Curves:
-    """The training curves of one method.
+    """The training curves of one method, over its training seeds.
 
-    ``values`` has an array [seeds, points] for each metric and for each of :data:`AXES`. All seeds have the same
-    steps; a run that diverged has NaN after its last validation. ``runs`` are the seeds in the arrays, in their order.
-    ``missing`` are the metrics files that do not exist or have no validation. ``diverged`` maps each run that diverged
-    to the step at which it did, also a run without a validation.
+    ``values`` has an array [seeds, points] for each metric and for each axis of :data:`AXES` (step, seconds, tokens).
+    All seeds have the same steps; a run that diverged has NaN after its last validation. ``runs`` are the names of the
+    seeds in the arrays, in their order. ``missing`` are the metrics files that do not exist or have no validation.
+    ``diverged`` maps each run that diverged to the step at which it did, also one without a validation.
     """
 
     method: Method
@@ -33,16 +35,16 @@ class Curves:
     diverged: dict[str, int]
 
     def mean(self, name: str) -> np.ndarray:
-        """Return the mean [points] of a metric or axis over the seeds that have not ended."""
+        """Return the mean [points] of a metric or axis over the seeds that have a value at the point."""
         return np.nanmean(self.values[name], axis=0)
 
     def band(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lowest and the highest value [points] of a metric over the seeds."""
+        """Return the lowest and the highest value of a metric over the seeds, two arrays [points]."""
         return np.nanmin(self.values[metric], axis=0), np.nanmax(self.values[metric], axis=0)
 
     def split_where_seeds_end(self) -> Iterator[Self]:
-        """Yield the curves in segments, each with the seeds that last to its end. A single mean would jump where a seed
-        ends, because it continues over other seeds."""
+        """Yield the curves in consecutive segments; each has only the seeds that last to the end of the segment. One
+        mean over all points would jump where a diverged seed ends, since it goes on over the other seeds."""
         has_value = ~np.isnan(self.values["step"])
         last = has_value.shape[1] - 1
         ends = [at for at in range(last) if (has_value[:, at] != has_value[:, at + 1]).any()]
@@ -51,19 +53,20 @@ class Curves:
             yield replace(self, values={name: table[seeds, start : end + 1] for name, table in self.values.items()})
 
     def divergence_points(self, axis: str, metric: str) -> np.ndarray:
-        """Return axis and metric at the last validation of the runs that diverged [runs, 2], without those that have no
-        point."""
+        """Return axis and metric at the last validation of each run that diverged, an array [runs, 2]. Runs without a
+        validation are left out."""
         last = (~np.isnan(self.values["step"])).sum(axis=1) - 1  # a seed's values are NaN after its end alone
         seeds = [seed for seed, run in enumerate(self.runs) if run in self.diverged and last[seed] >= 0]
         return np.stack([self.values[name][seeds, last[seeds]] for name in (axis, metric)], axis=1)
 
 
 def read_curves(results: str | Path, method: Method, metrics: Sequence[str], prefix: str = "validation/") -> Curves:
-    """Read ``metrics``, each ``<prefix><metric>`` in the files, of all seeds that have a metrics file.
+    """Read ``metrics`` of all seeds of a method that have a metrics file, where each is named ``<prefix><metric>``.
 
-    Every seed gets the steps that any of them has within the range of all, by linear interpolation and never beyond its
-    own steps. So a seed that is still running shortens the curves of all, and one that diverged ends only itself.
-    Raises TableError for a broken metrics file.
+    Seeds may have been validated at different steps. The curves have all these steps within the range that every seed
+    covers, and values between the steps of a seed are interpolated linearly, never extrapolated. So a seed that is
+    still running shortens the curves of all; one that diverged ends only its own. Raises TableError for a broken
+    metrics file.
     """
     diverged = {run: step for run in method.runs if (step := diverged_at(results, run)) is not None}
     measured = {run: _read_measurements(results, run, metrics, prefix) for run in method.runs}
@@ -84,21 +87,23 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
 
 
 def read_training(results: str | Path, run: str) -> pd.DataFrame:
-    """Read the metrics of a training, a row per step; no rows without a file. Raises TableError."""
+    """Read the metrics of a training as a frame with a row per step, and the column ``run``. It is empty where there is
+    no file. Raises TableError."""
     return pd.DataFrame([{"run": run, **row} for row in _read_rows(results, run)])
 
 
 def diverged_at(results: str | Path, run: str) -> int | None:
-    """Return the step at which a training run stopped because a reward or gradient was not finite, or None. Raises
-    TableError for a broken metrics file."""
+    """Return the step at which a training run stopped because a reward or gradient was not finite; None where it did
+    not. Raises TableError for a broken metrics file."""
     rows = _read_rows(results, run)
     return rows[-1]["step"] if rows and rows[-1].get("diverged") else None
 
 
 def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
-    """Read the verdicts [runs, validation cases] of the last validation of trainings: 1 right, 0 wrong or failed.
+    """Read which validation cases trainings diagnosed correctly at their last validation, an array [runs, cases]: 1 for
+    right, 0 for wrong or failed.
 
-    Raises TableError for a run without them, and for runs that were validated on other numbers of cases.
+    Raises TableError for a run that recorded none, and where runs were validated on different numbers of cases.
     """
     verdicts_by_run = []
     for run in runs:
@@ -112,18 +117,21 @@ def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
 
 
 def _metrics_path(results: str | Path, run: str) -> Path:
-    """Return the file with the metrics of a training."""
+    """Return the path of the file with the metrics of a training."""
     return Path(results) / "training" / run / "metrics.jsonl"
 
 
 def _read_rows(results: str | Path, run: str) -> list[dict[str, Any]]:
-    """Read the metrics of a training, without times, as dicts by step; none without a file. Raises TableError."""
+    """Read the metrics of a training, a dict per step, without times; an empty list where there is no file. Raises
+    TableError."""
     return read_metrics(_metrics_path(results, run), whole=True)
 
 
 def _read_measurements(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
-    """Read the steps of a training that have any of the metrics, each as [step, seconds, tokens, *metrics]. Raises
-    TableError where one of them is not a finite number, or steps do not increase."""
+    """Read the steps of a training that have any of the metrics, each as [step, seconds, tokens, *metrics].
+
+    Raises TableError where a value is not a finite number, or steps do not increase.
+    """
     names = [f"{prefix}{metric}" for metric in metrics]
     path = _metrics_path(results, run)
     measurements: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""Data cards: the contents of a data set, as numbers and as a page."""
+"""Data cards: what a data set holds, as numbers (JSON) and as a page (Markdown)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the 
 
 
 def write_data_card(settings: Settings, job: Job) -> None:
-    """Stage ``write_data_card``: count the cases and write the card as ``json`` and ``md``. Raises CardError for files
-    that do not belong together."""
+    """Stage ``write_data_card``: count the cases of a data set, and write its card as ``json`` and ``md``. Raises
+    CardError where its files do not belong together."""
     dataset, attrition = job.options["dataset"], read_report(job.inputs["report"])
     table = read_table(job.inputs["coverage"], COVERAGE_COLUMNS, CardError)
     prices = [{name: escape.csv_text(cell) for name, cell in row.items()} for _, row in table]
@@ -39,8 +39,8 @@ def write_data_card(settings: Settings, job: Job) -> None:
 
 
 def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
-    """Arrange the numbers of :func:`cdpr.report.card_counts.data_card` for readers: a heading and the blocks below it,
-    section by section."""
+    """Return the sections of a data card for readers, each a heading with the blocks (texts and tables) below it.
+    ``card`` holds the numbers of :func:`cdpr.report.card_counts.data_card`."""
     counts = card["counts"]
     languages = ", ".join(f"{name} {number}" for name, number in counts["languages"].items())
     size = (f"{counts['kept']:,} cases of {counts['patients']:,} patients, out of {counts['read']:,} cases read; "
@@ -73,12 +73,13 @@ def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str
 
 
 def _table(settings: Settings, name: str, rows: Sequence[Row]) -> Table | str:
-    """Make a table of the card as ``tables.yaml`` declares it; an empty text where there are no rows."""
+    """Return the table of the card that ``tables.yaml`` declares under ``name``, of these rows; an empty text where
+    there are none."""
     return layout.part(settings, f"data_card.{name}", rows)[1] if rows else ""
 
 
 def _about(card: Mapping[str, Any]) -> list[Block]:
-    """Return source, licence, conditions and warnings of a card."""
+    """Return the first section of a card: source, licence, conditions and warnings."""
     source = card["source"]
     links = [f"See {', '.join(source['links'])}"] if source["links"] else []
     about: list[Block] = [source["what"], f"Licence: {source['licence']}.", [*source["conditions"], *links]]
@@ -89,7 +90,7 @@ def _about(card: Mapping[str, Any]) -> list[Block]:
 
 
 def _price_blocks(settings: Settings, prices: Mapping[str, Any]) -> list[Block]:
-    """Return how the examinations were priced: counts and shares."""
+    """Return the section on how examinations were priced: a sentence, and tables of counts, dollars and shares."""
     found = prices["found"]
     counts = [{"what": words, "count": found[key], "share": found[key] / max(1, found["found"])}
               for key, words in _FOUND.items()]  # fmt: skip

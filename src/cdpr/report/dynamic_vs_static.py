@@ -1,4 +1,5 @@
-"""Table 3: CDPR, which requests examinations one by one, against a diagnosis from the whole record at once."""
+"""Table 3 of the paper: CDPR, which orders examinations one by one, against a diagnosis from the whole record at
+once."""
 
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ _METHOD_IN_PAPER = {"static": "Static diagnosis", OURS: "CDPR"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return, per decoding, a table of both methods with the reduction of cost, and one of the change; then the paper's
-    Table 3.
+    """Return the tables of the comparison. For each decoding: the results of both methods with the reduction of cost,
+    and their differences; then the paper's Table 3.
 
-    The CSV has a row per decoding and method, with accuracy and reduction as shares; ``change_*`` is CDPR minus static,
-    ``paper_*`` what the paper prints. Raises as :class:`Results` does.
+    The CSV has a row per decoding and method, with accuracy and reduction as fractions. ``change_*`` are CDPR minus
+    static diagnosis, and ``paper_*`` what the paper prints. Raises as :class:`Results` does.
     """
     results = Results(settings, folder, dynamic_methods(settings))
     static, dynamic = results.methods
@@ -48,10 +49,12 @@ write_dynamic_vs_static = comparisons.writer(sheet)
 
 
 def cost_reduction(results: Results, decoding: str) -> Row:
-    """Return by which share the cost of the dynamic method is below that of the static one (negative where it is
-    higher), as columns ``aec_reduction*`` of :func:`~cdpr.evaluation.metrics.estimate`; or a text why there is none.
+    """Return the fraction by which the dynamic method costs less per case than the static one (negative where it costs
+    more), as the columns ``aec_reduction*`` of :func:`~cdpr.evaluation.metrics.estimate`; where there is none, the
+    reason as ``aec_reduction_text``.
 
-    It is a ratio of means: both are resampled together, over the same cases and the seeds of the dynamic method.
+    It is one minus a ratio of mean costs. Both means are of the same resampled cases, and of the seeds of the dynamic
+    method.
     """
     before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
     if reason := before.get("reason") or after.get("reason"):

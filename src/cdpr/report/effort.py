@@ -1,6 +1,6 @@
-"""How each system used language models: calls, tokens and dollars per case, and replies that failed.
+"""How each agent used language models: calls, tokens and dollars per case, and replies that could not be used.
 
-These figures explain rows of the main table that accuracy and cost alone do not.
+These numbers explain rows of the main table that accuracy and cost alone do not.
 """
 
 import math
@@ -20,7 +20,8 @@ _FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked"
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return a table per decoding of each system's calls, tokens and dollars. Raises as :class:`Results` does."""
+    """Return a table per decoding of each agent's calls, tokens and dollars per case. Raises as :class:`Results`
+    does."""
     results = Results(settings, folder, main_methods(settings))
     parts = [effort_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
@@ -30,8 +31,8 @@ write_effort = comparisons.writer(sheet)
 
 
 def spent_part(settings: Settings) -> list[tuple[str, Table]]:
-    """Return heading and table of what was paid so far, by system and model, as ``cdpr spend`` shows it; an empty list
-    where nothing was."""
+    """Return the table of all that was paid to model providers so far, with its heading: a row per agent and model,
+    then their sum. An empty list where nothing was paid."""
     bills = [asdict(bill) for bill in spent(settings.paths.state)]
     if not bills:
         return []
@@ -42,8 +43,9 @@ def spent_part(settings: Settings) -> list[tuple[str, Table]]:
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> tuple[str, Table]:
-    """Return heading and table of a row per system and data set, and one row for a system that is not run. ``mark``
-    says where the cases come from, ``label`` is LaTeX's."""
+    """Return the table of calls, tokens and dollars per case with its heading: a row per agent and data set, and a row
+    with the reason for an agent that is not run. ``mark`` are words on the origin of the cases, for the caption;
+    ``label`` begins the LaTeX label."""
     rows, price_notes = [], []
     for method in results.methods:
         for dataset in results.datasets if method.runs else [""]:
@@ -55,7 +57,8 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
 
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
-    """Return the means of a system over the cases and seeds of a data set; a figure that no case has is left out."""
+    """Return calls, tokens, dollars and failed replies of an agent as a row: means over the cases and seeds of a data
+    set. Values that no evaluation recorded are left out. Where a run is missing, the row has the ``reason``."""
     row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
                 "label": method.label, "dataset": dataset,
                 "dataset_text": results.datasets.get(dataset)}  # fmt: skip
@@ -74,7 +77,7 @@ def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -
 
 
 def _prices(settings: Settings, method: Method) -> Prices | None:
-    """Return the prices of the model behind a row; None where no provider charges for it."""
+    """Return the token prices of the model that an agent uses; None where no provider charges for it."""
     agent = settings.agents.get(method.name)
     model = model_of(settings, agent) if agent else None
     return model.prices if model else None

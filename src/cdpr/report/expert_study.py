@@ -1,4 +1,5 @@
-"""The expert study as a table, in the paper's layout beside the paper's figures, and as the radar of its figure."""
+"""The expert study, in which raters score the decisions of several methods: as tables in the paper's layout, with the
+paper's numbers, and as the radar of its figure."""
 
 import itertools
 import math
@@ -17,7 +18,7 @@ from .methods import DATASETS, agent_method, tier_mark, variant_method
 from .paper import read_paper
 from .table import EMPTY, Column, Row, Sheet, Table, interval
 
-# Rows of `workflow/paper/expert_study.csv`.
+# Methods whose scores the paper prints, as `workflow/paper/expert_study.csv` names them.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
 _SIMULATED = (
     "Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their own. They show "
@@ -26,8 +27,8 @@ _SIMULATED = (
 
 
 def describe_raters(analysis: Analysis) -> str:
-    """Describe the raters: ``3 physicians``. Neither simulated ones nor those of a trial on synthetic cases are called
-    physicians."""
+    """Describe the raters: ``3 physicians``. Simulated raters are not called physicians, nor are those who rated
+    synthetic cases in a trial."""
     if not analysis.kind:
         return "no ratings yet"
     people = "raters of synthetic cases (a trial)" if analysis.synthetic else "physicians"
@@ -36,30 +37,33 @@ def describe_raters(analysis: Analysis) -> str:
 
 
 def _label(settings: Settings, run: str) -> str:
-    """Return the label of a run's method in tables."""
+    """Return the label in tables of the method that a run belongs to."""
     name = _method_name(run)
     return (agent_method(settings, name) if name == run else variant_method(settings, name)).label
 
 
 def _method_name(run: str) -> str:
-    """Return the variant of a trained run; other runs have the name of their agent."""
+    """Return the name of the method that a run belongs to: the variant of a trained run (``cdpr`` for ``cdpr-seed0``),
+    else the name of the run, which is an agent's."""
     trained_run = TrainedRun.parse(run)
     return trained_run.variant if trained_run else run
 
 
 def _compare_with_next_best(analysis: Analysis, dimension: str) -> Comparison | None:
-    """Return the comparison of ours with the baseline of the highest mean on a dimension; None where there is none."""
+    """Return the test of our method against the baseline with the highest mean score on a dimension (a question of the
+    rating form). None where there is no test."""
     return analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
 
 
 def _starred(analysis: Analysis) -> set[str]:
-    """Return the dimensions on which ours is significantly above the next-best baseline."""
+    """Return the dimensions on which our method scores significantly higher than the best baseline."""
     tests = {dimension: _compare_with_next_best(analysis, dimension) for dimension in analysis.scores}
     return {name for name, test in tests.items() if test and test.difference > 0 and test.holm < analysis.level}
 
 
 def _ends(estimate: Interval) -> tuple[float, float, float]:
-    """Return value, low end and high end of an interval. An undefined value is NaN, a missing end the value."""
+    """Return value, low end and high end of an interval. An undefined value is NaN, and a missing end is the value
+    itself."""
     value = math.nan if estimate.value is None else estimate.value
     low = value if estimate.low is None else estimate.low
     return value, low, value if estimate.high is None else estimate.high
@@ -69,8 +73,9 @@ def _ends(estimate: Interval) -> tuple[float, float, float]:
 
 
 def plot_expert_study(settings: Settings, job: Job) -> None:
-    """Stage ``plot_expert_study``: plot a radar of the mean scores, one line per method, with a star where ours is
-    significantly above the next-best baseline; beside it every mean with its interval, which a radar cannot show."""
+    """Plot a radar of the mean scores, a line per method and an angle per dimension, with a star where our method is
+    significantly above the best baseline; beside it every mean with its interval, which a radar cannot show. Without
+    ratings, the figure says so."""
     analysis = Analysis.read(job.inputs["study"])
     raters = describe_raters(analysis)
     with style.drawing(7.2, 3.9, job.out) as figure:
@@ -108,7 +113,8 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 
 
 def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> None:
-    """Write titles on two lines at the angles of a polar panel, beside the circle, and set its scale from 1 to 5."""
+    """Write titles on two lines at the angles (in radians) of a polar panel, outside its circle, and set its scale from
+    1 to 5."""
     two_lines = [re.sub("[- ]", lambda gap: gap[0].strip() + "\n", title, count=1) for title in titles]
     radar.set_xticks(angles, two_lines, fontsize=7)
     radar.tick_params(axis="x", pad=3)
@@ -124,8 +130,8 @@ def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> No
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return the tables of scores, tests and agreement of the study in a results folder; the last two only where there
-    are any. The CSV has the mean scores. Raises as :meth:`Analysis.read`."""
+    """Return the tables of the expert study in a results folder: mean scores; tests and agreement of raters, where
+    there are any. The CSV has the mean scores. Raises as :meth:`Analysis.read`."""
     analysis = Analysis.read(folder / "study" / "analysis.json")
     raters = describe_raters(analysis)
     parts = [_scores_table(settings, analysis, raters)]
@@ -139,7 +145,8 @@ write_expert_study = comparisons.writer(sheet)
 
 
 def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
-    """Make the table of mean scores with intervals, above the paper's; returns it with its heading."""
+    """Return the table of mean scores with intervals, above those that the paper prints, with its heading. A method
+    without ratings has a reason."""
     here = f"Here: {raters}, {analysis.states} states"
     theirs = "The paper: three physicians, 300 states of its own (as far as it prints figures)"
     starred = _starred(analysis)
@@ -172,7 +179,7 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
 
 
 def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
-    """Make the table of the tests of ours against every baseline; returns it with its heading."""
+    """Return the table of the tests of our method against every baseline, a row per test, with its heading."""
     titles = {dimension.name: dimension.title for dimension in rubric()}
     rows = []
     for test in analysis.comparisons:
@@ -185,7 +192,7 @@ def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[s
 
 
 def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
-    """Make the table of Krippendorff's alpha on every dimension; returns it with its heading."""
+    """Return the table of the raters' agreement (Krippendorff's alpha) on every dimension, with its heading."""
     rows = []
     for dimension in rubric():
         alpha = analysis.alpha[dimension.name]
@@ -196,7 +203,7 @@ def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> tup
 
 
 def _csv_rows(settings: Settings, analysis: Analysis) -> list[Row]:
-    """Make the rows of the CSV: one per dimension, run and data set, and one over all data sets."""
+    """Return the rows of the CSV: for each dimension and run one row over all data sets, then one per data set."""
     rows: list[Row] = []
     for dimension, run in itertools.product(analysis.scores, analysis.runs):
         score, test = analysis.scores[dimension][run], _compare_with_next_best(analysis, dimension)

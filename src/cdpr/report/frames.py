@@ -1,7 +1,7 @@
-"""The results as two tidy frames for a notebook: ``evaluations.parquet`` and ``trainings.parquet``.
+"""All results as two tidy frames for a notebook: ``evaluations.parquet`` and ``trainings.parquet``.
 
-docs/reference/frames.md lists their columns with units. No text of a case is in them: where cases are credentialed,
-their names are pseudonyms.
+docs/reference/frames.md lists their columns with units. They hold no text of a case; where cases are credentialed, the
+names of cases are pseudonyms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,8 @@ from .results import Results
 
 
 def write_frames(settings: Settings, job: Job) -> None:
-    """Write every evaluation and training that the results page shows. Raises as :class:`Results` and TableError."""
+    """Write every evaluation and every training of the results page to the Parquet files ``evaluations`` and
+    ``trainings``. Raises as :class:`Results`, and TableError for a broken file of training metrics."""
     results = Results(settings, job.inputs["results"], page_methods(settings))
     methods: dict[str, Method] = {}
     for method in results.methods:
@@ -38,8 +39,9 @@ def write_frames(settings: Settings, job: Job) -> None:
 
 
 def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
-    """Return the evaluations of a run on all data sets, a row per case and decoding, without diagnoses and with the
-    value of each term of the utility (``utility_cost``). It is empty where there is none."""
+    """Return the evaluations of a run on all data sets: a row per data set, decoding and case, without the texts of
+    diagnoses, and with each term of the utility in a column of its own (``utility_cost``). It is empty where the run
+    was not evaluated."""
     paths = [results.path(run, dataset) for dataset in results.datasets]
     frames = [results.read_evaluation(path) for path in paths if path.exists()]
     if not frames:
@@ -53,8 +55,8 @@ def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
 
 
 def _join(methods: Mapping[str, Method], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of all frames, with the columns ``method``, ``label``, ``group`` and ``seed`` in front;
-    ``methods`` are those of the runs."""
+    """Return the rows of all ``frames`` as one frame. ``methods`` maps the runs in them to their methods, whose
+    ``method``, ``label``, ``group`` and ``seed`` are put in front as columns."""
     empty = pd.DataFrame({"run": pd.Series(dtype=str)})
     rows = pd.concat([frame for frame in frames if len(frame)] or [empty], ignore_index=True)
     seeds = {run: trained.seed for run in methods if (trained := TrainedRun.parse(run))}

@@ -1,8 +1,9 @@
-"""Frontiers of accuracy against cost: each rule trained with several weights of a right diagnosis, compared at matched
-cost.
+"""Accuracy against cost of training rules, each trained with several weights of a right diagnosis, and compared at the
+same cost.
 
-Variants of one label are points of one curve. A point between two neighbours is a hospital that diagnoses some patients
-by the one policy and the others by the other; one below the cheapest diagnoses some at once.
+Variants with the same label are the points of one curve. A position between two points stands for a mixture, which lets
+one policy diagnose some patients and the other policy the rest. Every curve begins at the agent that diagnoses at once
+and orders nothing.
 """
 
 from dataclasses import replace
@@ -25,10 +26,11 @@ AREA_USD = (20.0, 60.0)  # costs between which the mean accuracy of a curve is i
 
 
 class Frontiers:
-    """The curves of all rules; ``curves`` are the methods of each by its label. Raises as :class:`Results`.
+    """The curves of all training rules; ``curves`` maps the label of each to the methods that are its points.
 
-    Draws of a curve are an array [1 + resamples, points, 2] of accuracy (share) and cost (USD): first the means, then
-    bootstrap means. Draws of the same number resample the same cases, so curves can be compared draw by draw.
+    The samples of a curve are an array [1 + resamples, points, 2] of accuracy (a fraction) and cost (USD): first the
+    means, then bootstrap means. A resample has the same cases for all curves, so curves can be compared sample by
+    sample. Raises as :class:`Results`.
     """
 
     def __init__(self, settings: Settings, folder: Path):
@@ -39,10 +41,11 @@ class Frontiers:
         for method in self.results.methods:
             if method is not self.start:
                 self.curves.setdefault(method.label, []).append(method)
-        self.draws = cache(self._compute_draws)
+        self.samples = cache(self._compute_samples)
 
-    def _compute_draws(self, label: str, dataset: str, decoding: str) -> np.ndarray:
-        """Return the draws of a curve, the start as its first point. Raises NotMeasured."""
+    def _compute_samples(self, label: str, dataset: str, decoding: str) -> np.ndarray:
+        """Return the samples of a curve, whose first point is the agent that diagnoses at once. All its points count
+        with the same number of seeds. Raises NotMeasured where a run of the curve is missing."""
         curve = self.curves[label]
         for method in curve:
             self.results.rows(method, dataset, decoding)  # raises for every missing run
@@ -55,41 +58,49 @@ class Frontiers:
         """Return the label of the curve to which a variant belongs."""
         return self.results.method(variant).label
 
-    def variant_draws(self, variant: str, dataset: str, decoding: str) -> np.ndarray:
-        """Return the draws [1 + resamples, 2] of one point, without its curve. Raises NotMeasured."""
+    def variant_samples(self, variant: str, dataset: str, decoding: str) -> np.ndarray:
+        """Return the samples [1 + resamples, 2] of one variant, a point of its curve. Raises NotMeasured where a run of
+        the curve is missing."""
         label = self.label(variant)
         names = [START, *(method.name for method in self.curves[label])]
-        return self.draws(label, dataset, decoding)[:, names.index(variant)]
+        return self.samples(label, dataset, decoding)[:, names.index(variant)]
 
 
-def accuracy_at(draws: np.ndarray, costs: np.ndarray) -> np.ndarray:
-    """Interpolate the accuracy [draws] of each draw of a curve [draws, points, 2] at its own cost [draws]; beyond the
-    dearest point it is that point's: money that is left over buys nothing."""
-    order = np.argsort(draws[:, :, 1], axis=1, kind="stable")
-    accuracy, cost = (np.take_along_axis(draws[:, :, k], order, axis=1) for k in (0, 1))
-    return np.array([np.interp(c, xs, ys) for c, xs, ys in zip(costs, cost, accuracy, strict=True)])
+def accuracy_at(samples: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Return the accuracy of a curve at given costs, an array [samples]: for each of its ``samples`` [samples, points,
+    2] of accuracy and cost, the accuracy at the cost in ``costs`` [samples].
+
+    It is interpolated between the points. Beyond the dearest point it stays that point's accuracy, since money that is
+    left over buys nothing.
+    """
+    order = np.argsort(samples[:, :, 1], axis=1, kind="stable")
+    accuracy, cost = (np.take_along_axis(samples[:, :, k], order, axis=1) for k in (0, 1))
+    curves = zip(costs, cost, accuracy, strict=True)
+    return np.array([np.interp(at, costs_of_points, accuracies) for at, costs_of_points, accuracies in curves])
 
 
-def area(draws: np.ndarray) -> np.ndarray:
-    """Return the mean accuracy over the costs :data:`AREA_USD`, [draws], of the draws of a curve [draws, points, 2]
-    (accuracy and cost): the area under each, divided by its width."""
+def area(samples: np.ndarray) -> np.ndarray:
+    """Return the mean accuracy of a curve over the costs from 20 to 60 USD (:data:`AREA_USD`), an array [samples]: for
+    each of its ``samples`` [samples, points, 2] of accuracy and cost, the area under the curve divided by its width."""
     grid = np.linspace(*AREA_USD, 41)
-    along = [accuracy_at(draws, np.full(len(draws), cost)) for cost in grid]
+    along = [accuracy_at(samples, np.full(len(samples), cost)) for cost in grid]
     return np.trapezoid(along, grid, axis=0) / (grid[-1] - grid[0])
 
 
 def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str) -> Row:
-    """Return the row of a curve; every figure has its interval.
+    """Return the comparison of one curve with CDPR and GRPO on a data set as the row of a table. Each value has its
+    interval.
 
-    ``matched`` is the accuracy at CDPR's cost, ``over_cdpr`` that minus CDPR's accuracy; ``half`` is the accuracy at
-    half of GRPO's cost, ``over_grpo`` that minus GRPO's accuracy at its full cost; ``area`` is that of :func:`area`,
-    ``over_area`` that minus the area of CDPR's curve. Where a part was not measured, the row has only a ``reason``.
+    ``matched`` is the curve's accuracy at CDPR's cost, and ``over_cdpr`` this accuracy minus CDPR's. ``half`` is its
+    accuracy at half of GRPO's cost, and ``over_grpo`` this accuracy minus GRPO's at its full cost. ``area`` is the mean
+    accuracy of :func:`area`, and ``over_area`` this mean minus that of CDPR's curve. Where something was not measured,
+    the row has only the ``reason``.
     """
     try:
-        curve = frontiers.draws(label, dataset, decoding)
-        our_curve = frontiers.draws(frontiers.label(OURS), dataset, decoding)
-        ours = frontiers.variant_draws(OURS, dataset, decoding)
-        grpo = frontiers.variant_draws(OUTCOME_ALONE, dataset, decoding)
+        curve = frontiers.samples(label, dataset, decoding)
+        our_curve = frontiers.samples(frontiers.label(OURS), dataset, decoding)
+        ours = frontiers.variant_samples(OURS, dataset, decoding)
+        grpo = frontiers.variant_samples(OUTCOME_ALONE, dataset, decoding)
     except NotMeasured as error:
         return {"reason": error.reason}
     matched, half, curve_area = accuracy_at(curve, ours[:, 1]), accuracy_at(curve, grpo[:, 1] / 2), area(curve)
@@ -98,14 +109,14 @@ def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str)
         "area": curve_area, "over_area": curve_area - area(our_curve),
     }  # fmt: skip
     row: Row = {"seeds": min(len(method.runs) for method in frontiers.curves[label])}
-    for name, draws in figures.items():
-        row |= estimate(name, [draws[0]], draws[1:])
+    for name, values in figures.items():
+        row |= estimate(name, [values[0]], values[1:])
     return row
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return a table per decoding of the rules at matched cost on every data set. The CSV also has every point of every
-    curve. Raises as :class:`Results` does."""
+    """Return a table per decoding of all training rules at matched cost on every data set. The CSV also has every point
+    of every curve. Raises as :class:`Results` does."""
     frontiers = Frontiers(settings, folder)
     results = frontiers.results
     words: dict[str, Any] = {"remarks": results.notes(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
@@ -130,9 +141,9 @@ write_frontier = comparisons.writer(sheet)
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:
-    """Plot accuracy against cost: a panel per data set (columns) and decoding (rows), a curve per
-    training rule with a point per weight of a right diagnosis, each with 95% intervals over seeds and cases. Dotted
-    lines mark CDPR's cost and half of GRPO's."""
+    """Plot accuracy (%) against cost (USD), a panel per data set (columns) and decoding (rows). A training rule is a
+    curve with a point per weight of a right diagnosis, each with 95% intervals over seeds and cases. Dotted lines mark
+    CDPR's cost and half of GRPO's."""
     frontiers = Frontiers(settings, job.inputs["results"])
     decodings = frontiers.results.decodings
     with style.drawing(7.2, 0.9 + 2.5 * len(decodings), job.out) as figure:
@@ -150,11 +161,12 @@ def plot_frontier(settings: Settings, job: Job) -> None:
 
 
 def _draw_curves(panel: style.Axes, frontiers: Frontiers, dataset: str, decoding: str) -> None:
-    """Draw all curves that were measured on a data set, without their start; CDPR's cost and half of GRPO's dotted."""
+    """Draw in ``panel`` all curves that were measured on a data set, without the agent at which they begin. Dotted
+    lines mark CDPR's cost and half of GRPO's."""
     dearest = 1.0
     for label, methods in frontiers.curves.items():
         try:
-            points = frontiers.draws(label, dataset, decoding)[:, 1:] * (100, 1)  # accuracy in %
+            points = frontiers.samples(label, dataset, decoding)[:, 1:] * (100, 1)  # accuracy in %
         except NotMeasured:
             continue
         points = points[:, np.argsort(points[0, :, 1])]
@@ -169,7 +181,7 @@ def _draw_curves(panel: style.Axes, frontiers: Frontiers, dataset: str, decoding
     panel.set_xlim(0, 1.2 * dearest)  # intervals of few seeds reach beyond what can be
     for variant, share in ((OURS, 1.0), (OUTCOME_ALONE, 0.5)):
         try:
-            cost = frontiers.variant_draws(variant, dataset, decoding)[0, 1]
+            cost = frontiers.variant_samples(variant, dataset, decoding)[0, 1]
         except NotMeasured:
             continue
         colour = style.look_of(frontiers.settings, variant).colour

@@ -1,5 +1,5 @@
-"""How much of a rule's gain comes from better choice of examinations, and how much from better diagnosis of the same
-results; and the grid that chose each rule's settings on validation cases."""
+"""How much of a training rule's gain comes from better choice of examinations, and how much from better diagnosis of
+the same results; and the validation results by which each rule's learning rate was chosen."""
 
 from pathlib import Path
 from statistics import fmean
@@ -19,8 +19,8 @@ GRID_WEIGHT = 3.0  # weight of correctness in the utility by which the grid comp
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return a table per decoding of the in-domain results beside those of the exact posterior, and the table of the
-    grid. Raises as :class:`Results` and TableError."""
+    """Return a table per decoding of in-domain results beside the accuracy of exact diagnoses, and the table of
+    learning rates. Raises as :class:`Results`, and TableError for a broken file of training metrics."""
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
     parts, csv_rows = [], []
     for decoding in results.decodings:
@@ -36,9 +36,9 @@ write_frontier_parts = comparisons.writer(sheet)
 
 
 def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
-    """Return the accuracy of the exact posterior's diagnoses on the results that a method gathered (``exact``, %), and
-    by how much it is above the method's own (``reading``, points). Empty where a run is missing or the cases are not
-    synthetic."""
+    """Return ``exact``, the accuracy (%) of the exact posterior's diagnoses from the same examination results that the
+    method had gathered, and ``reading``, how many points it is above the method's own accuracy. Empty where a run is
+    missing, or the cases are not synthetic and have no known posterior."""
     paths = [results.path(run, IN_DOMAIN) for run in method.runs]
     if not is_synthetic(results.settings, IN_DOMAIN) or not all(path.exists() for path in paths):
         return {}
@@ -53,8 +53,9 @@ def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
 
 
 def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
-    """Return heading and table of the utility (per weight of correctness, times 100) on the validation cases: a row per
-    rule and learning rate, a column per validated step, and each rule's best marked."""
+    """Return the table of validation results by learning rate, with its heading: a row per training rule and learning
+    rate, a column per validated step. A value is 100 times the utility divided by the weight of a right diagnosis. The
+    best value of each rule is marked."""
     rows_by_rule: dict[str, list[Row]] = {}
     all_steps: dict[str, None] = {}
     for method in grid_methods(settings):

@@ -1,4 +1,5 @@
-"""The preflight as a table: what there is to learn before training, and whether a difference could be seen."""
+"""The check before training as a table: how much there is to learn, and whether the experiment could show a
+difference."""
 
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from .table import Row, Sheet
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make the tables from the ``preflight.json`` of a results folder, a row per data set and decoding. The CSV has
-    fractions, US dollars and units of utility."""
+    """Return the tables made from ``preflight.json`` in a results folder, which have a row per data set and decoding.
+    The CSV has fractions, US dollars and units of utility."""
     checked = preflight.Preflight.model_validate_json((folder / "preflight.json").read_bytes())
     resolutions = {resolution.dataset: resolution for resolution in checked.resolutions}
     rows = [_row(headroom, resolutions[headroom.dataset]) for headroom in checked.headrooms]
@@ -35,8 +36,8 @@ write_headroom = comparisons.writer(sheet)
 
 
 def _row(headroom: preflight.Headroom, resolution: preflight.Resolution) -> Row:
-    """Return the headroom of a data set and decoding as a row, with the smallest differences that its cases can
-    show."""
+    """Return what there is to learn on a data set with a decoding (``headroom``) as a row, with the smallest
+    differences that its number of cases can show (``resolution``)."""
     label = DATASETS[headroom.dataset]
     gains = {name: getattr(headroom, name) for name in ("reading", "choice", "gain", "choice_utility")}
     return headroom.model_dump() | gains | {

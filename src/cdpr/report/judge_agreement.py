@@ -1,4 +1,4 @@
-"""The agreement of two judges on the same diagnoses, and the figures of the main table that depend on the judge."""
+"""How well two judges of diagnoses agree, and which accuracies of the main table depend on the judge."""
 
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, number
 
 _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
-# Which judges call a diagnosis right, in the order of :func:`agreement`'s counts.
+# Codes for the judges that call a diagnosis right, in the order of the counts that `agreement` takes.
 BOTH, FIRST, SECOND, NEITHER = range(4)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return, per decoding, a table of the agreement, and one of the accuracies that depend on the judge. Raises
-    SettingsError where there is no second judge, and as :class:`Results` does."""
+    """Return, for each decoding, a table of the agreement between the judges, and one of the accuracies that would be
+    others under the second judge. Raises SettingsError where the settings name no second judge, and as :class:`Results`
+    does."""
     if settings.judge.second is None:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
                             f"`{TABLES}`), which every evaluated diagnosis is then shown to as well")  # fmt: skip
@@ -43,11 +44,13 @@ write_judge_agreement = comparisons.writer(sheet)
 
 
 def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the evaluations of all methods as one frame, and a sentence about each that is missing.
+    """Return the evaluated diagnoses of all methods as a frame with a row per diagnosis, and a sentence about each
+    evaluation that is missing.
 
-    New columns are ``method``; ``right_by``, which judges call the diagnosis right (NaN where the second has no verdict
-    on it); and ``invalid``, whether a judge gave no valid verdict. Raises EvaluationError for evaluations without a
-    second judge.
+    Beside the columns of :func:`~cdpr.evaluation.metrics.read_evaluation` there are ``method``; ``right_by``, the code
+    of the judges that call the diagnosis right (:data:`BOTH` to :data:`NEITHER`; NaN where the second gave no verdict);
+    and ``invalid``, whether a judging model gave an answer that is no verdict. Raises EvaluationError for evaluations
+    without a second judge.
     """
     frames, missing = [], []
     for method in results.methods:
@@ -72,11 +75,12 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
 
 
 def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) -> list[Row]:
-    """Return the rows of the agreement, by data set and over all, among several sets of diagnoses.
+    """Return the rows of the table of agreement: by data set and over all of them, each for several subsets of the
+    diagnoses.
 
-    Where a model judges, the diagnoses that the tables did not find right are a set of their own: the first judge was
-    never asked about the others. So are those on which both judges gave a verdict, where a model failed to give one:
-    the tables decide in its place, and agree with themselves.
+    Where a language model judges, one subset has the diagnoses that the tables of names did not find right, since only
+    those are shown to the model. Where a model failed to give a verdict, one subset has the diagnoses on which both
+    judges gave one: on the others the tables of names decided in the model's place, and agree with themselves.
     """
     diagnoses = diagnoses[diagnoses.right_by.notna()]
     subsets = {"all diagnoses": diagnoses}
@@ -106,7 +110,8 @@ def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) 
 
 
 def _flip_rows(results: Results, diagnoses: pd.DataFrame) -> list[Row]:
-    """Return a row for each accuracy of the main table that would be printed otherwise under the second judge."""
+    """Return a row for each method and data set whose printed accuracy would be another under the second judge: both
+    accuracies in %, and the numbers of diagnoses that only one judge calls right."""
     rows = []
     for (name, dataset), group in diagnoses.groupby(["method", "dataset"], sort=False):
         counts = group.right_by.value_counts().reindex(range(4), fill_value=0)

@@ -1,4 +1,4 @@
-"""Tables as ``tables.yaml`` declares them: columns, caption and notes, filled with words of the results."""
+"""Tables as ``tables.yaml`` declares them: columns, caption and notes, whose words in braces are filled in."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -13,7 +13,7 @@ from .table import Column, Row, Sheet, Table
 
 
 def _printed_in_paper(settings: Settings, decoding: str) -> str:
-    """Return the caption of figures that the paper prints."""
+    """Return the caption of a table of numbers that the paper prints."""
     warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
     return f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
 
@@ -32,12 +32,12 @@ _WORDS: dict[str, Callable[[Settings, str], str]] = {
 
 @cache
 def _declared() -> dict[str, Any]:
-    """Read ``tables.yaml``."""
+    """Read ``tables.yaml``: the declarations of tables, by group and by the name of the table."""
     return parse_yaml(shipped_text(__package__, "tables.yaml"))
 
 
 def title(settings: Settings, group: str) -> str:
-    """Return the title of a group of tables, which names the tier."""
+    """Return the title of a group of tables, with the tier (scale of the experiment) in it."""
     return f"{_declared()[group]['title']} ({tier_mark(settings)})"
 
 
@@ -45,9 +45,12 @@ def declared_sheet(
     settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], heading: str = "",
     printed: Sequence[Table] = (),
 ) -> Sheet:  # fmt: skip
-    """Make a sheet of the tables ``parts`` with their headings, below the declared title of their ``group`` or another
-    ``heading``. ``rows`` have the same figures as plain numbers, for the columns of the CSV that the group declares.
-    ``printed`` are the tables for print, where they differ."""
+    """Make a sheet of the tables ``parts``, pairs of heading and table, below the title that ``tables.yaml`` declares
+    for their ``group``, or below another ``heading``.
+
+    ``rows`` have the same numbers unformatted, for the CSV, whose columns the group declares too. ``printed`` are the
+    tables for LaTeX, where they differ from ``parts``.
+    """
     declared = _declared()[group]
     keys: list[str] = []
     for column in declared["csv"]:
@@ -56,8 +59,9 @@ def declared_sheet(
 
 
 def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
-    """Yield the columns of mean, interval and seed deviation of each estimate: ``utility``, ``utility_low``, ... The
-    estimates are named one by one, or are those of ``all`` metrics or of the ``in_domain`` ones."""
+    """Yield the CSV columns of estimates: mean, both ends of the interval, and deviation between seeds (``utility``,
+    ``utility_low``, ``utility_high``, ``utility_seed_sd``). ``estimates`` are names, or ``all`` metrics, or the
+    ``in_domain`` ones."""
     in_domain = [metric.name for metric in comparisons.IN_DOMAIN_METRICS]
     names = {"all": list(METRICS), "in_domain": in_domain}[estimates] if isinstance(estimates, str) else estimates
     for name in names:
@@ -65,22 +69,22 @@ def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Itera
 
 
 def notes(group: str) -> list[str]:
-    """Return the notes that a group of tables declares for all of them."""
+    """Return the notes that ``tables.yaml`` declares for all tables of a group."""
     return list(_declared()[group]["notes"])
 
 
 def shared(*names: str) -> list[Column]:
-    """Return columns that several tables share."""
+    """Return the columns of these ``names`` that ``tables.yaml`` declares for several tables."""
     return [Column(**_declared()["columns"][name]) for name in names]
 
 
 def part(
     settings: Settings, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
 ) -> tuple[str, Table]:
-    """Make the table that ``tables.yaml`` declares as ``GROUP.TABLE``. Returns its heading and the table.
+    """Make the table that ``tables.yaml`` declares as ``GROUP.TABLE`` of these rows. Returns its heading and the table.
 
-    ``columns`` follow the declared ones. ``words`` fill the braces of heading, caption and notes. A note ``{word}``
-    whose word is a list becomes a note for each of its items; an empty note is left out.
+    ``columns`` are added after the declared ones. ``words`` fill the braces of heading, caption and notes. A note
+    ``{word}`` whose word is a list becomes a note for each of its items; an empty note is left out.
     """
     group, _, table = name.partition(".")
     declared = _declared()[group][table]
@@ -100,8 +104,8 @@ def part(
 
 
 def _declared_columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[Column]:
-    """Return the columns of one declaration: a shared column by its name, columns of metrics, or one column by its
-    fields."""
+    """Return the columns that one entry of a declaration stands for: a shared column (the entry is its name), a column
+    per metric (``metrics``), or one column (its fields)."""
     if isinstance(entry, str):
         return shared(entry)
     if "metrics" in entry:

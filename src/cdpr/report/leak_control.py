@@ -1,4 +1,5 @@
-"""Every agent on each benchmark and on its leak-controlled variant: what it gains from leaks."""
+"""Every agent on each benchmark and on a variant of it without leaked diagnoses (the leak-controlled variant): how much
+of its accuracy comes from leaks."""
 
 import json
 from pathlib import Path
@@ -17,8 +18,8 @@ SHOWN = (comparisons.ACCURACY, comparisons.AEC)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make a table per decoding of every agent on each benchmark and on its variant. Raises as :class:`Results`
-    does."""
+    """Return a table per decoding of every agent on each benchmark and on its leak-controlled variant. Raises as
+    :class:`Results` does."""
     results = Results(settings, folder, leak_methods(settings))
     variants = {results.path(run, controlled_name(dataset))
                 for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip
@@ -40,10 +41,12 @@ write_leak_control = comparisons.writer(sheet)
 
 
 def _compare_with_variant(results: Results, method: Method, dataset: str, decoding: str) -> Row:
-    """Return the row of an agent on a benchmark and its variant: its means on the cases in both, and variant minus
-    benchmark, seed by seed; or the reason why there are none. Accuracies are fractions.
+    """Return the results of an agent on a benchmark and on its leak-controlled variant as a row; or the ``reason`` why
+    there are none.
 
-    Raises EvaluationError where the variant holds a case that the benchmark does not.
+    Means are over the cases that both have. ``accuracy`` and ``aec`` (USD) are those on the benchmark, ``*_controlled``
+    those on the variant, and ``*_change`` variant minus benchmark, paired by seed. Accuracies are fractions. Raises
+    EvaluationError where the variant has a case that the benchmark lacks.
     """
     row, variant = results.summary(method, dataset, decoding), controlled_name(dataset)
     try:
@@ -69,8 +72,8 @@ def _compare_with_variant(results: Results, method: Method, dataset: str, decodi
 
 
 def _describe_changes(results: Results, dataset: str) -> str:
-    """Say how many cases the variant of a data set has, and what was removed for which leak; empty without a report of
-    `remove_leaks`."""
+    """Return a sentence on how many cases of a data set its leak-controlled variant has, and what was removed for which
+    leak. Empty where the variant was not made."""
     path = results.folder / "cases" / f"{controlled_name(dataset)}.report.json"
     if not path.exists():
         return ""

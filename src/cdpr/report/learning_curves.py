@@ -1,4 +1,4 @@
-"""Figures of training, a line per variant: by step, by time and by tokens."""
+"""Figures of validation metrics during training, a line per variant: by step, by time and by tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +23,8 @@ EFFICIENCY = ("accuracy", "utility", "aec")
 
 @dataclass(frozen=True)
 class Axis:
-    """The horizontal axis of a figure: its ``name`` among :data:`cdpr.report.curves.AXES`, its label, and how much of
-    it is one ``unit`` of the label."""
+    """The horizontal axis of a figure: its ``name`` among :data:`cdpr.report.curves.AXES`, its ``label``, and ``unit``,
+    the number by which values are divided for the label (3600 turns seconds into hours)."""
 
     name: str
     label: str
@@ -34,10 +34,11 @@ class Axis:
 def read_figure_curves(
     settings: Settings, job: Job, figure: str, metrics: Sequence[str], shared: bool = False
 ) -> list[Curves]:
-    """Read the training curves of the variants of a figure; ``shared``: with the seeds alone that all of them have. A
-    variant without metrics files has no runs.
+    """Read the training curves of the variants that ``figure`` shows. With ``shared``, only the seeds that all of them
+    have are read. A variant without metrics files has curves without runs.
 
-    Raises TableError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
+    Raises TableError for a broken metrics file, and ProvenanceError for trainings of another tier or on different
+    cases.
     """
     folder = job.inputs["results"]
     methods = [variant_method(settings, name) for name in labels_of(settings, figure)]
@@ -50,14 +51,15 @@ def read_figure_curves(
 
 
 def read_efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
-    """Read the curves of the efficiency figures, over the same seeds: they compare price and accuracy. Raises as
-    :func:`read_figure_curves`."""
+    """Read the curves of the two figures of training efficiency, all over the same seeds, since the figures compare
+    what training takes. Raises as :func:`read_figure_curves`."""
     return read_figure_curves(settings, job, "training_efficiency", EFFICIENCY, shared=True)
 
 
 def draw_learning_curves(settings: Settings, job: Job, figure: str) -> None:
-    """Plot validation accuracy, AEN, AEC, N_na and utility by training step: mean over seeds, band from the lowest to
-    the highest. Raises as :func:`read_figure_curves`."""
+    """Plot validation accuracy, examinations, cost, unavailable requests and utility of the variants of ``figure`` by
+    training step. Lines are means over seeds, bands reach from the lowest to the highest seed. Raises as
+    :func:`read_figure_curves`."""
     curves = read_figure_curves(settings, job, figure, list(PANELS))
     _draw_figure(settings, curves, job.out, list(PANELS), Axis("step", "training step"), rows=2)
 
@@ -68,15 +70,16 @@ plot_engines = partial(draw_learning_curves, figure="engines")
 
 
 def plot_training_efficiency(settings: Settings, job: Job) -> None:
-    """Plot accuracy, utility and AEC on the validation split against generated tokens. With :func:`plot_training_time`
-    the counterpart of the paper's figure; both raise as :func:`read_figure_curves`."""
+    """Plot accuracy, utility and cost on the validation cases against generated tokens, as in the paper's figure.
+    Raises as :func:`read_figure_curves`."""
     axis = Axis("tokens", "generated tokens (millions)", 1e6)
     note = "tokens with probes and continuations"
     _draw_figure(settings, read_efficiency_curves(settings, job), job.out, EFFICIENCY, axis, note=note)
 
 
 def plot_training_time(settings: Settings, job: Job) -> None:
-    """Plot accuracy, utility and AEC against the time of training: CPU time on a CPU, elapsed time on a GPU."""
+    """Plot accuracy, utility and cost on the validation cases against the time of training: CPU time on a CPU, elapsed
+    time on a GPU. Raises as :func:`read_figure_curves`."""
     curves = read_efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
     unit, seconds = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
@@ -89,7 +92,8 @@ def _draw_figure(
     settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], metrics: Sequence[str], axis: Axis,
     rows: int = 1, note: str = "",
 ) -> None:  # fmt: skip
-    """Draw a panel per metric, three in a row. The legend takes a panel that is left over, or is above all."""
+    """Draw a figure of ``curves`` with a panel per metric, three in a row, and write it to the paths ``out``. ``note``
+    is a further line below it. The legend takes the first unused panel, or is above all."""
     with style.drawing(7.2, {1: 3.4, 2: 4.4}[rows], out) as figure:
         panels = figure.subplots(rows, 3).ravel()
         for panel, metric in zip(panels, metrics, strict=False):
@@ -106,8 +110,8 @@ def _draw_figure(
 
 
 def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: Axis) -> None:
-    """Draw one metric of all variants: the mean over seeds, a band from the lowest to the highest, and an x at the last
-    validation of a run that diverged."""
+    """Draw one metric of all variants in ``panel``: the mean over seeds, a band from the lowest to the highest, and an
+    x at the last validation of a run that diverged."""
     factor = PANELS[metric][1]
     for position, curve in enumerate(curves):
         look = style.look_of(settings, curve.method.name, position)
@@ -126,8 +130,8 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
 
 
 def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Artist]:
-    """Return the lines of a legend, each with the name of its variant and the number of its seeds that have metrics:
-    ``CDPR (2/3 seeds)``; or why none has: ``CDPR (missing)`` or ``CDPR (diverged)``."""
+    """Return the lines of a legend. Each has the name of its variant and how many of its seeds have metrics, ``CDPR
+    (2/3 seeds)``; where none has, the reason, ``CDPR (missing)`` or ``CDPR (diverged)``."""
     from matplotlib.lines import Line2D
 
     lines = []
@@ -141,7 +145,7 @@ def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Ar
 
 
 def _notes(curves: Sequence[Curves]) -> list[str]:
-    """Return the notes below a figure: what is missing, what diverged, and what lines and bands are."""
+    """Return the notes below a figure: which runs are missing, which diverged, and what lines and bands are."""
     missing = [Path(file).parent.name for curve in curves for file in curve.missing]
     notes = [style.missing_note(missing)]
     diverged = ", ".join(f"{run} at step {step}" for curve in curves for run, step in curve.diverged.items())

@@ -1,4 +1,4 @@
-"""Table 1: every agent on every benchmark as measured; the paper's figures are beside them, never among them."""
+"""Table 1: every agent on every benchmark as measured here. The paper's numbers are in a table of their own."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +25,9 @@ _PRINTED = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return, per decoding, the table in the paper's layout and ours against its rivals; then counts and intervals, and
-    the paper's table. The CSV is :func:`long_rows`. Raises as :class:`Results` does."""
+    """Return the tables of the main results. For each decoding: all methods in the paper's layout, and our method
+    against its main rivals; then for each decoding counts and intervals; then the paper's table. The CSV has the rows
+    of :func:`long_rows`. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     methods = {method.name: method for method in results.methods}
     parts = []
@@ -44,7 +45,8 @@ write_main_table = comparisons.writer(sheet)
 
 
 def column_groups(results: Results) -> dict[str, str]:
-    """Return the headers above groups of columns: by data set and, where the benchmarks are shown, of the average."""
+    """Return the headers above groups of columns, by data set; where all benchmarks are shown, also for the
+    ``average``."""
     if not results.has_average:
         return dict(results.datasets)
     return {d: f"{label} ({domain(d)})" for d, label in results.datasets.items()} | {AVERAGE: "Average"}
@@ -53,8 +55,11 @@ def column_groups(results: Results) -> dict[str, str]:
 def main_results_table(
     results: Results, decoding: str, caption: str, notes: list[str], label: str
 ) -> tuple[str, Table]:
-    """Return heading and table in the paper's layout: a row per method, Acc, AEN and AEC per data set and on average,
-    the utility on average alone. Rows that cannot be run here are shown with the main decoding only."""
+    """Return the table of all methods in the paper's layout with its heading: accuracy, examinations and cost per data
+    set and on average; utility on average alone. Methods that cannot be run here are shown with the main decoding only.
+
+    ``caption`` and ``notes`` are those of the table; ``label`` begins its LaTeX label.
+    """
     is_main = decoding == results.decodings[0]
     rows = [_main_row(results, method, decoding) for method in results.methods if method.runs or is_main]
     words: dict[str, Any] = {
@@ -65,7 +70,7 @@ def main_results_table(
 
 
 def _main_columns(results: Results) -> list[Column]:
-    """Return the columns of the paper's layout, with keys such as ``mimic_iv.aec``."""
+    """Return the columns of the paper's layout, whose keys are data set and metric: ``mimic_iv.aec``."""
     columns = []
     for dataset, group in column_groups(results).items():
         metrics = dict.fromkeys([*SHOWN, *COMPARED]) if dataset == AVERAGE else SHOWN
@@ -76,8 +81,9 @@ def _main_columns(results: Results) -> list[Column]:
 
 
 def _main_row(results: Results, method: Method, decoding: str) -> Row:
-    """Return the row of a method in the paper's layout. ``missing`` lists the files that are missing, by data set; a
-    ``reason`` says why the method is not run on any of them, on purpose."""
+    """Return the results of a method on all data sets as one row, with keys such as ``mimic_iv.aec``. ``missing`` lists
+    the missing files of each data set; ``reason`` says why the method is not run on any of them, where none is
+    missing."""
     summaries = {dataset: results.summary(method, dataset, decoding) for dataset in column_groups(results)}
     row: Row = {"label": method.label, "group": method.group, "learned": method.learned,
                 "seeds": len(method.runs) if method.learned else None}  # fmt: skip
@@ -93,8 +99,8 @@ def _main_row(results: Results, method: Method, decoding: str) -> Row:
 
 
 def _paired_table(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
-    """Return heading and table of first minus second per data set. Holm's family are the McNemar tests of this table:
-    data sets and seeds."""
+    """Return the table of differences between two methods, first minus second, with its heading: a row per data set.
+    Holm's correction is over the McNemar tests of this table (data sets and seeds)."""
     pairs = [(first, second, dataset) for dataset in results.datasets]
     changes = comparisons.compare_pairs(results, pairs, decoding)
     columns = comparisons.interval_columns(COMPARED, "Δ ", short=True)
@@ -106,8 +112,9 @@ def _paired_table(results: Results, first: Method, second: Method, decoding: str
 
 
 def interval_table(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
-    """Return heading and table of what is behind each figure, a row per method and data set: counts, 95% intervals over
-    seeds and cases, deviation between seeds. ``mark`` says where the cases come from."""
+    """Return the table of what is behind each result with its heading: counts, 95% intervals over seeds and cases, and
+    deviation between seeds; a row per method and data set. ``mark`` are words on the origin of the cases, for the
+    caption; ``label`` begins the LaTeX label."""
     columns = []
     for column in comparisons.interval_columns(COMPARED, short=True):
         columns.append(column)
@@ -127,8 +134,8 @@ def interval_table(results: Results, decoding: str, mark: str, label: str = "mai
 
 
 def long_rows(results: Results) -> list[Row]:
-    """Return the rows of the CSV: one per decoding, method and data set or average; of methods that are not learned
-    with the main decoding alone. ``paper_*`` is what the paper prints."""
+    """Return the rows of the CSV: one per decoding, method, and data set or average. Methods that are not ``learned``
+    have rows of the main decoding alone. ``paper_*`` is what the paper prints."""
     printed = {(row["method"], row["dataset"]): comparisons.paper_cells(row, _PRINTED) for row in _paper_rows()}
     rows = []
     for decoding in results.decodings:
@@ -140,12 +147,12 @@ def long_rows(results: Results) -> list[Row]:
 
 
 def _paper_rows() -> list[dict[str, Any]]:
-    """Read the paper's Table 1, a row per method and data set."""
+    """Read the paper's Table 1 as a dict per method and data set."""
     return printed_rows("main_results.csv", *_PRINTED)
 
 
 def _paper_table(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
-    """Return heading and table of the paper's figures, with the names of our rows beside theirs."""
+    """Return the table of the paper's results with its heading. A column names our counterpart of each row."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     rows: dict[str, Row] = {}
     for printed in _paper_rows():
@@ -163,7 +170,7 @@ MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)
 
 
 def main_caption(settings: Settings, decoding: str) -> str:
-    """Return the caption of the main table."""
+    """Return the caption of the main table: decoding, tier (scale of the experiment), metrics and utility."""
     return (
         f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = "
         f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_formula(settings.utility)}, on average "
@@ -173,7 +180,8 @@ def main_caption(settings: Settings, decoding: str) -> str:
 
 
 def legend_notes(results: Results) -> list[str]:
-    """Return the notes below the main table."""
+    """Return the notes below the main table: those of all results, those on rows that are special, and those that
+    licences require."""
     notes = []
     if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They know "

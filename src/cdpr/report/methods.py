@@ -1,6 +1,6 @@
-"""The rows of each table: agents of the registry and trained variants, with their runs.
+"""The methods that tables and figures compare, agents and trained variants, with the names of their runs.
 
-Nothing here reads results, so the workflow asks the same functions which evaluations a table needs.
+Nothing here reads results. The workflow asks these functions which evaluations a table needs.
 """
 
 import itertools
@@ -34,10 +34,11 @@ LEAST_SEEDS = {True: 3, False: 2}
 
 @dataclass(frozen=True)
 class Method:
-    """An agent or a trained variant: one row of a table.
+    """An agent or a trained variant, which is one row of a table.
 
-    ``runs`` are the names of its evaluated runs, one per seed: ``("cdpr-seed0", "cdpr-seed1")``. Without any, ``why``
-    says why it is not run. ``group`` is its section of the main table, ``paper`` its row in the paper's Table 1.
+    ``runs`` are the names of its evaluated runs, one per training seed (``("cdpr-seed0", "cdpr-seed1")``). Where there
+    are none, ``why`` says why it is not run. ``group`` is its section of the main table, and ``paper`` its name in the
+    paper's Table 1 (empty where it is not there).
     """
 
     name: str
@@ -49,22 +50,24 @@ class Method:
 
     @property
     def knows_hospital(self) -> bool:
-        """Whether it uses the model that generated the synthetic cases, which real cases do not have."""
+        """Whether it uses the probability model that generated the synthetic cases. Real cases have no such model."""
         return self.group == REFERENCE
 
     @property
     def learned(self) -> bool:
-        """Whether it is run without knowing the model that generated the cases: the best of these rows are marked."""
+        """Whether it was run, and without the model that generated the cases. Tables mark the best among such
+        methods."""
         return bool(self.runs) and not self.knows_hospital
 
     def decoding(self, decoding: str) -> str:
-        """Return the decoding of its evaluations: ``greedy`` for reference policies, which are deterministic, else the
-        given one."""
+        """Return the decoding under which its evaluations are stored: ``greedy`` for reference policies, which are
+        deterministic, else the given one."""
         return "greedy" if self.knows_hospital else decoding
 
 
 def main_methods(settings: Settings) -> list[Method]:
-    """List all rows of the main table: agents in the order of the registry, group by group, our own method last."""
+    """Return all rows of the main table, by group in the order of :data:`GROUPS`: variants, then agents in the order of
+    the registry, and our own method last in its group."""
     variants_shown = [name for name, entry in settings.experiments.variants.items() if "main_table" in entry.feeds]
     others = [variant_method(settings, name) for name in variants_shown if name != OURS]
     ours = [variant_method(settings, OURS)] if OURS in variants_shown else []
@@ -74,13 +77,14 @@ def main_methods(settings: Settings) -> list[Method]:
 
 
 def pictured_methods(settings: Settings) -> list[Method]:
-    """List the rows of the main table, and further variants that the figure of accuracy and cost compares with them."""
+    """Return the methods of the figure of accuracy against cost: the rows of the main table, and further trained
+    variants."""
     return list(dict.fromkeys([*main_methods(settings), *_list_methods(settings, names=("@accuracy_cost",))]))
 
 
 def page_methods(settings: Settings) -> list[Method]:
-    """List the methods with runs that the results page shows, each once: the rows of the main table, then every other
-    variant that is part of more than the table of comparators."""
+    """Return the methods with runs that the results page shows, each once: the rows of the main table, then every other
+    variant that appears in more than the table of comparators."""
     methods = {method.name: method for method in main_methods(settings)}
     for variant in variants(settings):
         entry = settings.experiments.variants.get(variant)
@@ -90,22 +94,23 @@ def page_methods(settings: Settings) -> list[Method]:
 
 
 def open_methods(settings: Settings) -> list[Method]:
-    """List the rows of the table of open cases: those of the main table without the reference policies, and without the
-    trained ones unless the settings include them."""
+    """Return the rows of the table of open cases: those of the main table without reference policies, and without
+    trained variants unless the settings include them."""
     left_out = {} if settings.evaluation.open_cases.trained else variants(settings)
     return [m for m in main_methods(settings) if m.group != REFERENCE and m.name not in left_out]
 
 
 def open_datasets(settings: Settings) -> dict[str, str]:
-    """Return the data sets beside the benchmarks for which the settings name files, with their labels."""
+    """Return the further data sets for which the settings name the user's own files, as labels by name. The benchmarks
+    are not among them."""
     return {name: datasets.DATASETS[name].column for name in datasets.FURTHER if not is_synthetic(settings, name)}
 
 
 def why_unfit(settings: Settings, run: str, dataset: str) -> str:
     """Say why a run cannot diagnose the cases of a data set; empty where it can.
 
-    Reference policies need the model that generated the cases. The tiny policy knows only the words that it was trained
-    on: on open cases its result would say nothing about the method.
+    Reference policies need the model that generated the cases, which real cases lack. The tiny policy knows only the
+    words that it was trained on, so it cannot read the cases of further data sets.
     """
     entry = settings.agents.get(run)
     if entry is not None and entry.knows_hospital:
@@ -117,8 +122,8 @@ def why_unfit(settings: Settings, run: str, dataset: str) -> str:
 
 
 def _list_methods(settings: Settings, *, names: tuple[str, ...]) -> list[Method]:
-    """List the methods ``names``, each once. A name ``@FIGURE`` stands for all variants of that figure that can be
-    trained, in the order of workflow/experiments.yaml."""
+    """Return the methods with these ``names``, each once. A name ``@FIGURE`` stands for all variants of that figure
+    that can be trained, in the order of workflow/experiments.yaml."""
     expanded = [labels_of(settings, name[1:]) if name.startswith("@") else [name] for name in names]
     return [agent_method(settings, name) if name in settings.agents else variant_method(settings, name)
             for name in dict.fromkeys(itertools.chain.from_iterable(expanded))]  # fmt: skip
@@ -141,8 +146,12 @@ leak_methods = partial(_list_methods, names=("warm_start", "grpo", OURS, "zero_t
 
 
 def variant_method(settings: Settings, variant: str) -> Method:
-    """Return the row of a variant, with one run per seed. Variants that train the same thing share all runs of their
-    job, so that no table has fewer of them than another. One that cannot be trained has the reason instead."""
+    """Return a trained variant as a method with one run per seed; without runs, and with the reason, where it cannot be
+    trained.
+
+    Variants that resolve to the same training share all runs of that training, so that no table has fewer of them than
+    another.
+    """
     entry = variants(settings)[variant]
     if why := why_not_trained(settings, variant):
         return Method(variant, entry.label, TRAINED, (), entry.paper, f"not run: {why}")
@@ -153,8 +162,8 @@ def variant_method(settings: Settings, variant: str) -> Method:
 
 
 def agent_method(settings: Settings, name: str) -> Method:
-    """Return the row of an agent of the registry: one run of its name; or the reason why it is not run, under the
-    paper's name."""
+    """Return an agent of the registry as a method with one run of its name; without runs, and with the reason, where it
+    is not run. Then its name is the paper's, if the paper has it."""
     entry = settings.agents[name]
     label = entry.label or _label_by_model(settings, entry)
     if why := why_not_run(settings, name):
@@ -163,7 +172,7 @@ def agent_method(settings: Settings, name: str) -> Method:
 
 
 def _label_by_model(settings: Settings, entry: AgentEntry) -> str:
-    """Return the label of an agent that has none: the name of its model, with the paper's name where that differs."""
+    """Return the label of an agent from the name of its model, followed by the paper's name where that differs."""
     model = model_of(settings, entry)
     if model is None:
         return backbone(settings)
@@ -172,7 +181,7 @@ def _label_by_model(settings: Settings, entry: AgentEntry) -> str:
 
 
 def _model_label(model: ModelEntry) -> str:
-    """Return the label of a model: its own, its id, or the name of its folder."""
+    """Return the label of a model: the one given in its entry, else its id, else the name of its folder."""
     return model.label or model.id or Path(str(model.folder)).name
 
 
@@ -183,18 +192,18 @@ def backbone(settings: Settings) -> str:
 
 
 def is_synthetic(settings: Settings, dataset: str) -> bool:
-    """Return whether a data set comes from the synthetic hospital instead of the user's own files."""
+    """Tell whether the cases of a data set come from the synthetic hospital, and not from the user's own files."""
     return settings.data.source(dataset).path is None
 
 
 def domain(dataset: str) -> str:
-    """Return ``in-domain``, or ``OOD`` (out of domain), as tables print it."""
+    """Return ``in-domain`` for the data set that policies are trained on, else ``OOD`` (out of domain)."""
     return "in-domain" if dataset == IN_DOMAIN else "OOD"
 
 
 def tier_mark(settings: Settings) -> str:
-    """Return the words about the origin of the cases that every table and figure shows: ``tier: demo — synthetic
-    hospital``."""
+    """Return the words that every table and figure shows about the scale of the experiment and the origin of its cases:
+    ``tier: demo — synthetic hospital``."""
     made_up = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
     if len(made_up) == len(DATASETS):
         return f"tier: {settings.tier} — synthetic hospital"
@@ -202,7 +211,7 @@ def tier_mark(settings: Settings) -> str:
 
 
 def judge_labels(settings: Settings) -> tuple[str, str]:
-    """Return what tables call the judge whose verdicts count, and the second judge."""
+    """Return the label of the judge whose verdicts count, and that of the second judge."""
     names = {where: _model_label(model) for where, model in judging_models(settings).items()}
     first = f"tables of names, then {names['judge.model']}" if "judge.model" in names else "tables of names"
     return first, names.get("judge.second", "tables of names")

@@ -1,6 +1,6 @@
-"""The table of open cases: every agent on real cases that are open to everyone, and on one's own in FHIR.
+"""The table of open cases: every agent on real cases that anyone may have, and on the user's own cases in FHIR.
 
-It has Table 1's layout without its average: these cases are none of the paper's benchmarks.
+It has the layout of the main table without its average, since these cases are none of the paper's benchmarks.
 """
 
 from pathlib import Path
@@ -17,9 +17,9 @@ _LABEL = "open_cases"
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Make, for each decoding, a table of the agents in Table 1's layout, then counts with intervals, then the use of
-    models. Raises SettingsError where the settings name no open cases or no row can be run, and as :class:`Results`
-    does."""
+    """Return three tables for each decoding: the agents' results in the layout of the main table, counts with
+    intervals, and calls of language models. Raises SettingsError where the settings name no open cases or no agent can
+    be run on them, and as :class:`Results` does."""
     datasets = open_datasets(settings)
     if not datasets:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "

@@ -1,6 +1,6 @@
-"""The runs behind a number: keys, digests and the command that makes them again, from the ``run.json`` files.
+"""What made each number of the results page: keys, digests and commands of the runs, from their ``run.json`` files.
 
-No date, duration, commit or absolute path is shown: the same results give the same page.
+No date, duration, commit or absolute path is among them, so the same results give the same page.
 """
 
 import itertools
@@ -20,8 +20,9 @@ from .provenance import check_tier, read_record
 
 @dataclass(frozen=True)
 class Artifact:
-    """How the file ``target`` was made: by which ``command``, and in which run. ``query`` finds the run in MLflow.
-    Without a ``run.json`` only the first two are known."""
+    """How the file ``target`` was made: by which ``command``, and by the run of which ``name``, ``key``, digest of the
+    ``code``, ``seed``, digest of the ``cases`` and MLflow ``experiment``. ``query`` finds the run in MLflow. Without a
+    ``run.json`` only target and command are known."""
 
     target: str
     command: str
@@ -35,8 +36,9 @@ class Artifact:
 
 
 class Evaluation(NamedTuple):
-    """An evaluation on the page. ``training`` is how its policy was trained (None for an agent that is not trained),
-    and ``inspector`` the address at which the inspector shows its cases (empty where it does not)."""
+    """An evaluation listed on the page under ``anchor``, and the ``artifact`` that says how it was made. ``training``
+    says how its policy was trained (None for an agent that is not trained), and ``inspector`` is the address at which
+    its cases can be inspected (empty where they cannot)."""
 
     anchor: str
     artifact: Artifact
@@ -45,15 +47,15 @@ class Evaluation(NamedTuple):
 
 
 class Records:
-    """The ``run.json`` files below a results folder. Methods raise ProvenanceError for one that cannot be read, or that
-    is of another tier than the settings."""
+    """The ``run.json`` files in a results folder. Methods raise ProvenanceError for one that cannot be read, or that is
+    of another tier (scale of the experiment) than the settings."""
 
     def __init__(self, settings: Settings, results: Path):
         self.settings, self.results = settings, results
 
     def artifact(self, target: str, record: str = "") -> Artifact:
-        """Describe how the file ``target`` was made. ``record`` is its ``run.json``, by default the one beside it; both
-        are paths below the results folder."""
+        """Return how the file ``target`` was made. ``record`` is its ``run.json``, by default the one beside it. Both
+        paths are relative to the results folder."""
         root = self.settings.paths.results
         # An absolute path would make the page different on every machine.
         file = f"{'<results>' if Path(root).is_absolute() else shlex.quote(root)}/{target}"
@@ -71,8 +73,8 @@ class Records:
         return Artifact(target, command, run.name, run.run_key, run.code_digest, seed, cases, run.experiment, query)
 
     def sources(self) -> dict[Method, dict[str, list[Evaluation]]]:
-        """Return all evaluations that there are, by the methods of the page and by the label of the data set. A run
-        that several methods share is listed with the first of them."""
+        """Return all evaluations that exist, by the methods of the page and by the label of the data set. A run that
+        several methods share is listed with the first of them."""
         sources: dict[Method, dict[str, list[Evaluation]]] = {}
         listed: set[str] = set()
         for method in page_methods(self.settings):
@@ -84,7 +86,7 @@ class Records:
         return sources
 
     def _evaluations(self, runs: Sequence[str], dataset: str) -> list[Evaluation]:
-        """List the evaluations of runs on a data set, without those that were not made."""
+        """Return the existing evaluations of these runs on a data set."""
         entries = []
         for run in runs:
             evaluation, record = f"evaluations/{run}/{dataset}.jsonl", f"training/{run}/run.json"
@@ -98,8 +100,8 @@ class Records:
 
 
 def shared_runs(settings: Settings) -> list[tuple[str, str]]:
-    """List the methods of the page that are shown with the runs of an earlier one, because both are the same training.
-    Returns pairs of labels: ``("w/o R_proc", "GRPO")``."""
+    """Return the methods of the page that have the same runs as an earlier one, because both are the same training, as
+    pairs of labels (later, earlier): ``("w/o R_proc", "GRPO")``."""
     methods = page_methods(settings)
     first_labels = {method.runs[0]: method.label for method in reversed(methods)}
     pairs = [(method.label, first_labels[method.runs[0]]) for method in methods]
@@ -107,23 +109,26 @@ def shared_runs(settings: Settings) -> list[tuple[str, str]]:
 
 
 class Links:
-    """Links from numbers to the evaluations behind them, as anchors of the page."""
+    """Links from numbers of the page to the evaluations behind them, as anchors of the page. ``sources`` are those of
+    :meth:`Records.sources`."""
 
     def __init__(self, sources: Mapping[Method, Mapping[str, Sequence[Evaluation]]]):
         lists = itertools.chain(*(by_dataset.values() for by_dataset in sources.values()))
         self._anchors = {evaluation.anchor for evaluations in lists for evaluation in evaluations}
 
     def anchors(self, runs: Iterable[tuple[str, str]]) -> list[str]:
-        """Return the anchors of evaluations, given as (run, data set); those that are not on the page are left out."""
+        """Return the anchors of evaluations, given as pairs (run, data set). Evaluations that are not on the page are
+        left out."""
         names = (anchor(run, dataset) for run, dataset in runs)
         return [name for name in names if name in self._anchors]
 
     def of_claim(self, run: str) -> list[str]:
-        """Return the anchors of a run: of ``cdpr-seed0`` on all data sets, of ``cdpr-seed0/private`` on one."""
+        """Return the anchors of a run: for ``cdpr-seed0`` on all data sets, for ``cdpr-seed0/private`` on this data
+        set. Evaluations that are not on the page are left out."""
         name, _, dataset = run.partition("/")
         return self.anchors([(name, d) for d in ([dataset] if dataset else DATASETS)])
 
 
 def anchor(name: str, dataset: str = "") -> str:
-    """Return the anchor of a method, or of the evaluation of a run: ``made-cdpr-seed0-private``."""
+    """Return the anchor of a method, or of the evaluation of a run on a data set: ``made-cdpr-seed0-private``."""
     return "-".join(["made", *(re.sub(r"\W", "-", part) for part in (name, dataset) if part)])

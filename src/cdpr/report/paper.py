@@ -1,4 +1,4 @@
-"""Figures printed in the paper, as facts with their place (``workflow/paper/*.csv``)."""
+"""Numbers printed in the paper, read from ``workflow/paper/*.csv``."""
 
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,17 @@ METRICS = ("acc", "aen", "aec")
 
 
 class PaperFactsError(ValueError):
-    """A file of facts that is missing or malformed; the message names file, line and field."""
+    """A file of the paper's numbers that is missing or malformed; the message names file, line and field."""
 
 
 def facts_folder() -> Path:
-    """Return ``workflow/paper`` of the checkout."""
+    """Return the path of ``workflow/paper`` in the checkout."""
     return project_folder() / "workflow/paper"
 
 
 def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
-    """Read the rows of a CSV file below ``workflow/paper``, without the columns ``..._mark``. The columns ``numeric``
-    become numbers, None where nothing is printed. Raises :class:`PaperFactsError`."""
+    """Read a CSV file in ``workflow/paper`` as a dict per row, without the columns ``..._mark``. The columns
+    ``numeric`` become floats, None where the paper prints nothing. Raises :class:`PaperFactsError`."""
     rows = []
     for location, cells in read_table(facts_folder() / file, numeric, PaperFactsError):
         row: dict[str, Any] = {name: cell for name, cell in cells.items() if not name.endswith("_mark")}
@@ -34,8 +34,9 @@ def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
 
 
 def read_paper() -> dict[str, float]:
-    """Read the numbers of Table 1, of the expert study and of the text by address: ``main:CDPR-4B:average.acc``,
-    ``expert:CDPR:diagnostic_gain``, ``text:cases.private``. Raises :class:`PaperFactsError`."""
+    """Read the numbers of Table 1, of the expert study and of the paper's text, by address:
+    ``main:CDPR-4B:average.acc``, ``expert:CDPR:diagnostic_gain``, ``text:cases.private``. Raises
+    :class:`PaperFactsError`."""
     numbers: dict[str, float | None] = {}
     for row in printed_rows("main_results.csv", *METRICS):
         numbers |= {f"main:{row['method']}:{row['dataset']}.{metric}": row[metric] for metric in METRICS}
@@ -49,7 +50,8 @@ def read_paper() -> dict[str, float]:
 
 
 def sample_prices() -> dict[str, float]:
-    """Return the prices of the paper's sample record in USD, by our catalogue's name of the examination."""
+    """Return the prices in USD that the paper prints for its sample patient, by our catalogue's names of the
+    examinations."""
     from ..costs.catalogue import load_catalogue
 
     return dict(load_catalogue().paper)

@@ -1,5 +1,5 @@
-"""Checks that results may share a table: they have one tier, one utility, one cost map and, per data set, the same
-cases."""
+"""Checks that results may be shown in one table: one tier (scale of the experiment), one utility, one price list and,
+per data set, the same cases. They compare the ``run.json`` file that each job writes beside its results."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,15 +12,16 @@ from ..settings.judging import DECIDING
 
 
 class ProvenanceError(ValueError):
-    """Results that do not belong together; the message names both and what they differ in."""
+    """Results that do not belong together, or a file that was changed after it was written. The message names the
+    files, what differs, and what to do."""
 
 
 def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
-    """Raise :class:`ProvenanceError` for evaluations that cannot share a table.
+    """Raise :class:`ProvenanceError` unless these evaluation files can be shown in one table.
 
-    The ``run.json`` of each must agree with the settings in tier, utility, costs, and in the models that judge and
-    match. Evaluations on one data set must be of the same cases. Each file must be as it was written. What a
-    ``run.json`` does not state, or one that is missing, is not checked.
+    The ``run.json`` beside each must agree with the settings in tier, utility, costs, and in the models that judge and
+    match diagnoses. Evaluations on one data set must be of the same cases. Each file must be unchanged since it was
+    written. A missing ``run.json``, and what one does not state, is not checked.
     """
     cases: dict[str, tuple[str, Path]] = {}
     paths = {path.with_suffix(".run.json"): path for path in evaluations}
@@ -37,8 +38,8 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
 
 
 def _check_settings(settings: Settings, record: RunRecord, path: Path, origin: Path) -> None:
-    """Raise ProvenanceError for an evaluation ``path`` with another utility, other costs, or other judges than the
-    settings'; ``origin`` is the file of its ``record``."""
+    """Raise ProvenanceError where the evaluation file ``path`` was made with another utility, other costs or other
+    judges than the settings'. ``record`` is its ``run.json``, read from the file ``origin``."""
     for section in ("utility", "costs"):
         stated = record.parameters.get(section) or {}
         for name, value in getattr(settings, section).model_dump(mode="json").items():
@@ -58,8 +59,9 @@ def _check_settings(settings: Settings, record: RunRecord, path: Path, origin: P
 
 
 def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> None:
-    """Raise :class:`ProvenanceError` for training runs of another tier than the settings', or on other cases than each
-    other's. What a ``run.json`` does not state, or one that is missing, is not checked."""
+    """Raise :class:`ProvenanceError` where one of the training runs is of another tier than the settings, was trained
+    on other cases than the others, or has files that were changed. A missing ``run.json``, and what one does not state,
+    is not checked."""
     cases: dict[str, Path] = {}
     for origin, record in _read_existing(results / "training" / run / "run.json" for run in runs):
         _check_job(record, origin, "train_policy", {"run": origin.parent.name})
@@ -73,8 +75,8 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
 
 
 def check_prices(results: Path, datasets: Iterable[str]) -> None:
-    """Raise :class:`ProvenanceError` for data sets whose cases were priced by different catalogues, overrides or cost
-    settings: their averages would mix them."""
+    """Raise :class:`ProvenanceError` where the cases of these data sets were priced by different price lists, overrides
+    or cost settings: their average would mix them."""
     first: tuple[Any, Path] | None = None
     for origin, record in _read_existing(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
         _check_job(record, origin, "map_costs", {"dataset": origin.name.removesuffix(".run.json")})
@@ -86,8 +88,8 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
 
 
 def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str, str]) -> None:
-    """Raise ProvenanceError where a record is not of the job whose files are there, which is a ``stage`` with
-    ``options``. Older records name no job."""
+    """Raise ProvenanceError unless a record is of the job that makes the files beside it: the ``stage`` with these
+    ``options``. A record that does not name its job passes."""
     if (record.stage or stage) != stage or (record.options or options) != options:
         raise ProvenanceError(f"{origin}: is the record of {job_name(record.stage, record.options)!r}, and not of "
                               f"{job_name(stage, options)}: files were moved or exchanged; put them back, or remove "
@@ -95,7 +97,8 @@ def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str
 
 
 def _check_unaltered(record: RunRecord, origin: Path, names: set[str]) -> None:
-    """Raise ProvenanceError where one of the files ``names`` differs from its digest in the record."""
+    """Raise ProvenanceError where one of the files ``names`` beside ``origin`` differs from its digest in the
+    record."""
     for path in record.altered_outputs(origin, names):
         remove, remake = shlex.join(["rm", str(path), str(origin)]), f"snakemake --cores all {shlex.quote(str(path))}"
         raise ProvenanceError(
@@ -105,12 +108,12 @@ def _check_unaltered(record: RunRecord, origin: Path, names: set[str]) -> None:
 
 
 def _read_existing(origins: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
-    """Yield path and content of those ``run.json`` files that exist."""
+    """Yield path and content of each of the ``run.json`` files that exists."""
     yield from ((origin, read_record(origin)) for origin in origins if origin.exists())
 
 
 def read_record(path: Path) -> RunRecord:
-    """Read a ``run.json``. Raises :class:`ProvenanceError` for one that cannot be read."""
+    """Read a ``run.json``. Raises :class:`ProvenanceError` where it cannot be read."""
     try:
         return RunRecord.read(path)
     except ValueError as error:
@@ -118,8 +121,8 @@ def read_record(path: Path) -> RunRecord:
 
 
 def check_tier(settings: Settings, path: Path | str, tier: str | None) -> None:
-    """Raise :class:`ProvenanceError` where the ``tier`` of the file ``path`` is not the settings'; None is not
-    checked."""
+    """Raise :class:`ProvenanceError` where ``tier``, that of the file ``path``, is not the settings' tier (scale of the
+    experiment). None passes."""
     if tier not in (None, settings.tier):
         raise ProvenanceError(
             f"{path}: was made with tier = {tier!r}, but the configuration says {settings.tier!r}; such results are "

@@ -1,7 +1,7 @@
-"""``report.html``: everything on one page that needs no other file, the answer that a reader wants first on top.
+"""``report.html``: all results on one page that needs no other file, with the main answer on top.
 
-Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; figures are shown as they were drawn.
-Missing files are named, with the command that makes them. The same results give the same bytes.
+Its tables have the same cells as their CSV, Markdown and LaTeX files; figures are shown as they were drawn. Missing
+files are named, with the command that makes them. The same results give the same bytes.
 """
 
 import base64
@@ -34,8 +34,8 @@ PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
 
 
 class ShownMetric(NamedTuple):
-    """A metric of the answer on top: its header, its unit, and the words for a difference that is in favour of CDPR
-    (``better``), against it (``worse``), or neither."""
+    """A metric of the answer on top of the page: its header, its unit, and the words for a difference that is in favour
+    of CDPR (``better``), against it (``worse``), or neither (``open``)."""
 
     metric: Metric
     header: str
@@ -45,17 +45,18 @@ class ShownMetric(NamedTuple):
     open: str
 
     def difference(self, row: Row) -> str:
-        """Write the difference in a row of differences: ``+30.00 [21.00, 39.00]``."""
+        """Return the metric's difference in a row of differences as text, with its interval: ``+30.00 [21.00,
+        39.00]``."""
         name, factor = self.metric.name, self.metric.factor
         mean, low, high = (factor * row[f"{name}{end}"] for end in ("", "_low", "_high"))
         return interval(mean, low, high, self.metric.decimals, signed=True)
 
     def words(self, row: Row) -> str:
-        """Return the words for the difference in a row of differences."""
+        """Return the words for the metric's difference in a row of differences."""
         return {"better": self.better, "worse": self.worse, "": self.open}[outcome_of(row, self.metric)]
 
     def count_same_sign(self, row: Row) -> int:
-        """Count the seeds whose difference has the sign of the mean difference."""
+        """Return how many seeds in a row of differences have a difference with the sign of the mean difference."""
         return sum(value * row[self.metric.name] > 0 for value in row[f"{self.metric.name}_by_seed"])
 
 
@@ -69,10 +70,11 @@ SHOWN = (
 
 @dataclass
 class Chapter:
-    """A chapter of the page, or a data card: figures, then the ``parts`` of a table, all but the first folded.
+    """A chapter of the page, or a data card: figures (``pictures``), then the tables ``parts`` with their headings, all
+    but the first folded.
 
-    ``says`` is a text about the table, ``artifact`` how it was made, and ``reason`` why there is none. A ``folded``
-    chapter is opened by a click.
+    ``says`` is a text above them, ``artifact`` how the tables were made, and ``reason`` why there are none. A
+    ``folded`` chapter is opened by a click.
     """
 
     name: str
@@ -88,8 +90,8 @@ class Chapter:
 def write_report(settings: Settings, job: Job) -> None:
     """Stage ``write_report``: write the page as ``html``. Missing files are named on it.
 
-    Raises ProvenanceError for results of another tier, utility or set of cases and for JSON that cannot be read, and
-    EvaluationError for a broken evaluation; nothing is written then.
+    Raises ProvenanceError where results do not belong together (another tier, utility or set of cases) or a JSON file
+    cannot be read, and EvaluationError for a broken evaluation. Nothing is written then.
     """
     folder = job.inputs["results"]
     results = Results(settings, folder, main_methods(settings))
@@ -118,17 +120,18 @@ def write_report(settings: Settings, job: Job) -> None:
 
 
 def _style_class(verdict: str) -> str:
-    """Return the CSS class of a verdict of the ledger; an unknown one looks like `not run`."""
+    """Return the CSS class of a verdict on a claim of the paper. An unknown verdict has the class of `not run`."""
     return (verdict if verdict in COUNTED else NOT_RUN).replace(" ", "-")
 
 
 def _join_intervals(text: str) -> str:
-    """Keep an interval on one line, by a no-break space: ``58.90 [56.07, 61.83]``."""
+    """Put a no-break space into every interval in a text, so that it stays on one line: ``58.90 [56.07, 61.83]``."""
     return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda match: match[0].replace(", ", ",\u00a0"), text)
 
 
 def banner(settings: Settings) -> tuple[str, str]:
-    """Return the two halves of the banner: where cases and policy come from, and what that means for the numbers."""
+    """Return the two halves of the banner at the top of the page: where cases and policy come from, and what this means
+    for the numbers."""
     labels = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
     origins = ["tiny policy"] if settings.policy.model == "tiny" else []
     if labels:
@@ -143,8 +146,8 @@ def banner(settings: Settings) -> tuple[str, str]:
 
 
 def make_chapters(settings: Settings, entries: Sequence[PageEntry], records: Records) -> list[Chapter]:
-    """Make the chapters of the page from its figures and tables, in the order of their first entry. All but the first
-    two are folded."""
+    """Return the chapters of the page with their figures and tables, in the order of their first entry. All but the
+    first two are folded."""
     chapters: dict[str, Chapter] = {}
     for entry in entries:
         name = re.sub(r"\W+", "_", entry.chapter.lower()).strip("_")
@@ -165,8 +168,8 @@ def make_chapters(settings: Settings, entries: Sequence[PageEntry], records: Rec
 
 
 def _embed_picture(records: Records, entry: PageEntry) -> dict[str, Any]:
-    """Read a PNG image into the page. Returns what the template shows of it: the image as ``data``, or the ``reason``
-    why there is none."""
+    """Read a PNG image into the page. Returns the fields that the template shows: the image as a ``data:`` address, how
+    it was made, and the ``reason`` where there is no image (empty: there is one)."""
     path = records.results / entry.file
     content = path.read_bytes() if path.exists() else b""
     problem = "" if content.startswith(b"\x89PNG") else "no PNG image" if content else "missing"
@@ -176,7 +179,8 @@ def _embed_picture(records: Records, entry: PageEntry) -> dict[str, Any]:
 
 
 def _read_card(dataset: str, label: str, records: Records) -> Chapter:
-    """Make the chapter of a data card, from its JSON file."""
+    """Return the chapter with the data card of a data set, read from its JSON file; with the reason where it is
+    missing."""
     target = f"cards/{dataset}.json"
     card, path = Chapter(dataset, label, artifact=records.artifact(target)), records.results / target
     if path.exists():
@@ -191,7 +195,8 @@ def _read_card(dataset: str, label: str, records: Records) -> Chapter:
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether ours is better than one rival, at one place: in ``short``, and as a ``sentence`` with the numbers."""
+    """Whether our method is better than one rival, on the data named by ``place``: ``short`` is the answer to the
+    ``question``, and ``sentence`` gives the numbers."""
 
     place: str
     question: str
@@ -200,9 +205,10 @@ class Answer:
 
 
 def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
-    """Answer whether CDPR's utility is higher than that of each of :data:`RIVALS`, in-domain and on average.
+    """Answer whether CDPR's utility is higher than that of each of :data:`RIVALS`, in-domain and on average over data
+    sets.
 
-    Returns the answers, and a table that has for each place the methods, then ours minus each rival.
+    Returns the answers, and a table that has for each place the results of all methods, then CDPR minus each rival.
     """
     ours = results.method(OURS)
     rivals = [method for name in RIVALS for method in results.methods if method.name == name]
@@ -223,7 +229,8 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
 
 
 def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
-    """Put a row of differences from a rival into words."""
+    """Return the answer that a row of differences from one rival gives, in words; ``Not known`` where the row has a
+    reason instead of differences."""
     start = f"the policy it started from ({rival.label[0].lower()}{rival.label[1:]})"
     than = start if rival.name == "warm_start" else rival.label
     question = f"Is the utility of {row['label']} higher than that of {than}?"
@@ -245,8 +252,9 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
 
 
 def _add_notes(results: Results, row: Row) -> Row:
-    """Add to a measured row what its cells show below their numbers: values of a difference by seed, or the deviation
-    between seeds; below the label the number of seeds, and the runs that diverged. Differences get signs and marks."""
+    """Return a measured row with notes below its numbers: the values by seed of a difference, or the deviation between
+    seeds of a mean; below the label the number of seeds, and the runs that diverged. Differences also get signs, and
+    marks where they are clear."""
     is_difference, seeds = "second" in row, len(row["accuracy_by_seed"])
     notes = {"label_note": "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.divergences(runs_of(row))])}
     for shown in SHOWN:
@@ -261,5 +269,5 @@ def _add_notes(results: Results, row: Row) -> Row:
 
 
 def runs_of(row: Row) -> list[str]:
-    """List the runs behind a row, each once."""
+    """Return the names of the runs behind a row, each once."""
     return list(dict.fromkeys(run for run, _ in row["runs"]))

@@ -1,4 +1,5 @@
-"""Results of methods: means with intervals, differences between two methods, and the reasons of missing ones."""
+"""Means of methods with confidence intervals, differences between two methods, and why a result is missing, from the
+evaluation files of a results folder."""
 
 import itertools
 from collections import Counter
@@ -21,13 +22,13 @@ from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, why_unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
 from .table import EMPTY, Row, Runs
 
-# A trained policy with fewer examinations per case has stopped ordering them.
+# A trained policy that orders fewer examinations per case on average counts as one that has stopped ordering them.
 LEAST_EXAMINATIONS = 0.1
 
 
 class NotMeasured(Exception):
-    """A figure that is missing, with its ``reason``; ``missing`` names the file (or rows) that the pipeline should have
-    written, and is empty for what is not run on purpose."""
+    """A result that is missing. ``reason`` says why; ``missing`` names the files (or rows of a file) that the pipeline
+    should have written, and is empty where nothing was to be run."""
 
     def __init__(self, reason: str, missing: str = ""):
         super().__init__(reason)
@@ -35,12 +36,15 @@ class NotMeasured(Exception):
 
 
 class Results:
-    """The evaluations below a results folder, and what tables and figures show of them.
+    """The evaluations in a results folder, summarised for tables and figures.
 
-    ``methods`` are the rows of a table, ``datasets`` its columns with their labels (default: the benchmarks). Where a
-    method takes a ``dataset``, it may be ``average``: the mean over the paper's data sets. Raises ProvenanceError for
-    evaluations of another tier, utility or set of cases than the settings or each other. Methods raise EvaluationError
-    for a broken evaluation, and TableError for a broken metrics file.
+    ``methods`` are the agents and trained variants to show, and ``datasets`` maps the names of test sets to their
+    labels (None: all benchmarks). In the methods below, ``dataset`` is such a name or ``average``, the mean over the
+    three data sets of the paper, and ``decoding`` is how actions were chosen, ``greedy`` or ``sampled``.
+
+    Raises ProvenanceError where evaluations do not belong together: they were made with another tier (scale of the
+    experiment), utility or price list than the settings, or on other cases than each other. Methods raise
+    EvaluationError for a broken evaluation file, and TableError for a broken file of training metrics.
     """
 
     def __init__(
@@ -61,27 +65,27 @@ class Results:
 
     @property
     def has_average(self) -> bool:
-        """Whether all data sets of the paper's average are among the columns."""
+        """Whether all three data sets of the paper's average are among ``datasets``."""
         return set(AVERAGED) <= set(self.datasets)
 
     @property
     def decodings(self) -> list[str]:
-        """The decodings, the main one first."""
+        """The names of the decodings, each once, the main one first."""
         return list(dict.fromkeys(self.settings.evaluation.decodings))
 
     def method(self, name: str) -> Method:
-        """Return the method of a name. Raises KeyError for a name that no row has."""
+        """Return the method of this name. Raises KeyError where ``methods`` has none."""
         return {method.name: method for method in self.methods}[name]
 
     def path(self, run: str, dataset: str) -> Path:
-        """Return the file with the evaluation of a run on a data set."""
+        """Return the path of the file with the evaluation of a run (``cdpr-seed0``) on a data set. It may not exist."""
         return self.folder / "evaluations" / run / f"{dataset}.jsonl"
 
     def rows(self, method: Method, dataset: str, decoding: str) -> pd.DataFrame:
-        """Return a row per run of a method and case, with the columns of
+        """Return the evaluated cases of a method: a row per run (training seed) and case, with the columns of
         :func:`~cdpr.evaluation.metrics.read_evaluation`.
 
-        Raises NotMeasured unless all runs were evaluated: a mean over some of the seeds is no substitute.
+        Raises NotMeasured unless every run was evaluated: a mean over some of the seeds is not the mean over all.
         """
         if not method.runs:
             raise NotMeasured(method.why)
@@ -107,12 +111,13 @@ class Results:
     # Means
 
     def summary(self, method: Method, dataset: str, decoding: str) -> Row:
-        """Return the row of a method on a data set.
+        """Return the results of a method on a data set as the row of a table.
 
-        It names method, data set and decoding. Where the method was measured, ``status`` begins with ``measured``,
-        and there are the number of ``seeds``, the ``runs`` behind the figures, and every metric as the columns of
-        :func:`~cdpr.evaluation.metrics.estimate`. On a single data set there are also the columns of
-        :meth:`_estimates_on`. Where it was not, ``reason`` says why, and ``missing`` names the missing files.
+        It has the names of the method, data set and decoding. Where the method was measured, it has also ``status``
+        (``measured``, then the runs whose training diverged), the number of ``seeds``, the evaluated ``runs``, and
+        every metric with its interval, as the columns of :func:`~cdpr.evaluation.metrics.estimate`; for a single data
+        set those of :meth:`_estimates_on` too. Where it was not, ``reason`` says why and ``missing`` names the missing
+        files.
         """
         row: Row = {
             "tier": self.settings.tier, "cost_unit_usd": str(self.settings.utility.cost_unit_usd),
@@ -144,8 +149,11 @@ class Results:
         return np.stack([np.vstack([[row[name] for name in METRICS], row["draws"]]) for row in rows], axis=1)
 
     def _compute_estimates(self, method: Method, dataset: str, decoding: str) -> Row:
-        """Return all metrics of a method with their bootstrap ``draws``, on one data set or on average. Raises
-        NotMeasured; of the average for all its data sets that are missing."""
+        """Return every metric of a method with its interval and bootstrap ``draws``, on one data set or on average, as
+        columns of a row.
+
+        Raises NotMeasured; where the average lacks several data sets, the message names all of them.
+        """
         if dataset != AVERAGE:
             return self._estimates_on(method, dataset, decoding)
         summaries = [self.summary(method, part, decoding) for part in AVERAGED]
@@ -155,11 +163,12 @@ class Results:
         return average([self._estimates(method, part, decoding) for part in AVERAGED])
 
     def _estimates_on(self, method: Method, dataset: str, decoding: str) -> Row:
-        """Return all metrics of a method on one data set with their bootstrap ``draws``, and what only one data set
-        has: right diagnoses by run (``k``: ``583+590``) of ``n`` cases, median and 90th percentile of the costs of all
-        episodes, and ``chance``, the accuracy of the most frequent diagnosis as the answer to every case.
+        """Return every metric of a method on one data set, with interval and bootstrap ``draws``, as columns of a row.
+        The accuracy of a single run has Wilson's interval.
 
-        The accuracy of a single run has Wilson's interval. Raises NotMeasured.
+        Further columns are ``k``, the numbers of right diagnoses by run (``583+590``); ``n``, the number of cases;
+        ``cost_median`` and ``cost_p90``, quantiles of the cost per episode in USD; and ``chance``, the accuracy of
+        giving the most frequent diagnosis for every case. Raises NotMeasured.
         """
         rows = self.rows(method, dataset, decoding)
         values = np.stack(list(by_run(rows, metric_fields()).values()))  # [runs, cases, metrics]
@@ -176,19 +185,23 @@ class Results:
         return row
 
     def resample(self, values: np.ndarray, dataset: str) -> np.ndarray:
-        """Return bootstrap means [resamples, metrics] of ``values`` [seeds, cases, metrics] on a data set."""
+        """Return the bootstrap means [resamples, metrics] of ``values`` [seeds, cases, metrics] on a data set. Seeds
+        and cases are resampled (:func:`~cdpr.evaluation.significance.crossed_bootstrap`)."""
         return crossed_bootstrap(values, self.settings.evaluation.bootstrap, self.settings.evaluation.seed, dataset)
 
     # Differences
 
     def change(self, first: Method, second: Method, dataset: str, decoding: str) -> Row:
-        """Return the row of first minus second, on the same cases and over the seeds that both have.
+        """Return the differences between two methods, ``first`` minus ``second``, on the same cases, as the row of a
+        table.
 
-        The one run of an agent that is not trained is compared with every seed of the other. The differences are
-        columns of :func:`~cdpr.evaluation.metrics.estimate`. ``tests`` are McNemar's, one per pair of seeds, and none
-        for the average; ``cases`` counts the cases, of the average those of all its data sets; ``runs`` are the
-        evaluations compared. ``void`` is why the comparison supports nothing (see :meth:`why_void`). ``reason`` says
-        that a run is missing or that no seed is shared; there are no figures then.
+        Runs are paired by training seed, over the seeds that both have; the one run of an untrained agent is paired
+        with every run of the other. The row has every metric's difference with its interval, as columns of
+        :func:`~cdpr.evaluation.metrics.estimate`; ``cases``, the number of cases, summed over data sets for the
+        average; ``tests``, a McNemar test per pair of runs (empty for the average); the compared ``runs``; and
+        ``void``, why the comparison supports no conclusion (:meth:`why_void`; empty where it may).
+
+        Where a run is missing or no seed is shared, it has ``reason`` and ``missing`` instead.
         """
         row: Row = {"method": first.name, "label": first.label, "second": second.label,
                     "dataset": DATASETS.get(dataset), "tests": ()}  # fmt: skip
@@ -202,8 +215,8 @@ class Results:
         return row | {"void": self.why_void(methods, dataset, decoding)}
 
     def _differences(self, first: Method, second: Method, dataset: str, decoding: str) -> Row:
-        """Return the differences of all metrics with their bootstrap ``draws``, ``cases`` and ``runs``. Raises
-        NotMeasured."""
+        """Return the differences between two methods as in :meth:`change`, with their bootstrap ``draws``, and without
+        ``void``. Raises NotMeasured."""
         if dataset == AVERAGE:
             parts = [self._differences(first, second, part, decoding) for part in AVERAGED]
             runs = tuple(run for part in parts for run in part["runs"])
@@ -218,8 +231,13 @@ class Results:
         return differences | {"runs": tuple((run, dataset) for run in compared)}
 
     def difference(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], dataset: str) -> Row:
-        """Return the differences of all metrics between ``pairs`` of runs, each [cases, metrics], with their bootstrap
-        ``draws``; the number of ``cases``; and McNemar's ``tests``, one per pair."""
+        """Return the differences between paired runs, first minus second. ``pairs`` are their metrics, two arrays
+        [cases, metrics] each.
+
+        Returns the columns of every metric's mean difference with its interval and bootstrap ``draws``; the number of
+        ``cases``; ``tests``, a McNemar test per pair; and ``discordant``, the numbers of cases that only the first and
+        only the second got right, by pair (``12:7, 9:11``).
+        """
         values = np.stack([first - second for first, second in pairs])
         accuracy = list(METRICS).index("accuracy")
         tests = tuple(mcnemar_exact(first[:, accuracy], second[:, accuracy]) for first, second in pairs)
@@ -228,9 +246,9 @@ class Results:
             "cases": values.shape[1], "tests": tests, "discordant": discordant}  # fmt: skip
 
     def why_void(self, methods: Iterable[Method], dataset: str, decoding: str) -> str:
-        """Say why a comparison of these methods supports nothing, whatever its intervals: one was trained with a single
-        seed, one has stopped ordering examinations, or none is above chance. Empty where it may support something.
-        Raises KeyError where one is not measured."""
+        """Say why a comparison of these methods supports no conclusion, whatever its intervals: one was trained with a
+        single seed, one has stopped ordering examinations, or none is clearly more accurate than giving the most
+        frequent diagnosis for every case. Empty where none of this holds. Raises KeyError where one is not measured."""
         above_chance = False
         for method in methods:
             summary = self.summary(method, dataset, decoding)
@@ -247,16 +265,18 @@ class Results:
     # Notes
 
     def notes(self) -> list[str]:
-        """Return the sentences below every table and figure of these results: diverged trainings, and the judges."""
+        """Return the sentences printed below every table and figure: which trainings diverged, and who judged the
+        diagnoses."""
         return [*self.divergence_notes(), *self.judging_notes()]
 
     def divergences(self, runs: Iterable[str]) -> list[str]:
-        """Write ``cdpr-seed1 diverged at step 20`` for each of the runs that did not reach the end of its training."""
+        """Return a text ``cdpr-seed1 diverged at step 20`` for each of the runs whose training stopped early because it
+        diverged."""
         steps = {run: self._diverged_at(run) for run in runs}
         return [f"{run} diverged at step {step}" for run, step in steps.items() if step is not None]
 
     def divergence_notes(self) -> list[str]:
-        """Write a sentence for every method of which a run diverged; its figures count all seeds."""
+        """Return a sentence for every method with runs that diverged. Those runs count in its results."""
         notes = []
         for method in self.methods:
             if divergences := self.divergences(method.runs):
@@ -265,8 +285,8 @@ class Results:
         return notes
 
     def judging_notes(self) -> list[str]:
-        """Write who judged the diagnoses behind these figures: a sentence about all of them, and one for every method
-        at whose diagnoses the judge failed. Empty where no model judges."""
+        """Return who judged the diagnoses: a sentence with the shares over all methods, then one for each method at
+        whose diagnoses the judging model often failed. An empty list where no model judges, or nothing was measured."""
         if not self.settings.judge.model:
             return []
         total, notes = Counter[str](), []
@@ -284,8 +304,8 @@ class Results:
                 "unreadable answers of the judge, for which the tables decided.", *notes]  # fmt: skip
 
     def _count_judges(self, method: Method) -> Counter[str]:
-        """Count the diagnoses of a method by who judged them (:class:`~cdpr.evaluation.row.Judging`), over all data
-        sets and decodings that were measured."""
+        """Count the diagnoses of a method by who judged them (``table``, ``model`` or ``invalid``:
+        :class:`~cdpr.evaluation.row.Judging`), over all data sets and decodings that were measured."""
         counts = Counter[str]()
         for dataset, decoding in itertools.product(self.datasets, self.decodings):
             with suppress(NotMeasured):
@@ -294,7 +314,8 @@ class Results:
         return counts
 
     def answering_models(self, method: Method) -> list[str]:
-        """List the models, other than the requested one, as which servers answered (``answered_as`` in run.json)."""
+        """Return the sorted names of the models under which servers answered a method's requests, where they are not
+        the requested model. Read from the tag ``answered_as`` of each ``run.json``."""
         evaluations = itertools.product(method.runs, self.datasets)
         records = [self.path(run, dataset).with_suffix(".run.json") for run, dataset in evaluations]
         names = {read_record(record).tags.get("answered_as", "") for record in records if record.exists()}
@@ -302,20 +323,22 @@ class Results:
 
 
 def datasets_behind(dataset: str) -> Sequence[str]:
-    """Return the data sets behind a column: those of the paper's average, or the one itself."""
+    """Return the data sets whose results a column shows: the paper's three for ``average``, else the data set
+    itself."""
     return AVERAGED if dataset == AVERAGE else (dataset,)
 
 
 def evaluations_of(method: Method, dataset: str) -> Runs:
-    """Return the evaluations behind a method's figures on a data set or on average, as (run, data set)."""
+    """Return the evaluations behind a method's results on a data set or on average, as pairs (run, data set)."""
     return tuple((run, part) for part in datasets_behind(dataset) for run in method.runs)
 
 
 def pair_runs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair the runs of two methods: by seed where both were trained, else the single run of one with all of the other.
+    """Pair the runs of two methods: by seed where both were trained with seeds; else the single run of one with every
+    run of the other.
 
-    ``["a-seed0", "a-seed1"]`` and ``["b-seed1", "b-seed2"]`` give ``[("a-seed1", "b-seed1")]``. Raises ValueError for
-    several runs without seeds of both.
+    ``["a-seed0", "a-seed1"]`` and ``["b-seed1", "b-seed2"]`` give ``[("a-seed1", "b-seed1")]``. Raises ValueError where
+    both have several runs and one of them has no seeds.
     """
     first_by_seed = dict(zip(seeds_of_runs(first), first, strict=False))  # empty where the runs have no seeds
     second_by_seed = dict(zip(seeds_of_runs(second), second, strict=False))

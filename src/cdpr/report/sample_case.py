@@ -1,5 +1,5 @@
-"""The paper's appendix table of one record, made from our own data: a test case, its examinations with their prices,
-and the episodes of the agents on it.
+"""The table of one patient record, as in the paper's appendix but from our own data: a test case, its examinations with
+their prices, and what each agent did on it.
 
 A digest chooses the case, no person does. Cases that not everyone may see are not shown; the table then says so.
 """
@@ -54,11 +54,11 @@ write_sample_case = comparisons.writer(sheet)
 
 
 def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:
-    """Choose the test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file.
-    Returns the case, and the number of test cases.
+    """Choose the test case whose id, hashed with ``evaluation.seed``, gives the smallest number, whatever the order of
+    the file. Returns the case, and the number of test cases.
 
-    Raises NotMeasured where a case is credentialed or the data set is not open to everyone, ValueError without a test
-    case, and RecordError for a broken file.
+    Raises NotMeasured where a case is credentialed or the data set is not open to everyone, ValueError where there is
+    no test case, and RecordError for a broken file.
     """
     candidates = []
     for case in iterate_records(path):
@@ -75,10 +75,10 @@ def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:
 
 
 def agent_rows(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Row]:
-    """Yield a row per agent of the main table and seed, about its episode on the case with the main decoding.
+    """Yield a row per agent of the main table and training seed, about its episode on the case with the main decoding.
 
-    ``reason`` says why there is no episode, and ``diverged`` at which step its training stopped. Raises EvaluationError
-    for an evaluation of another case under the same id.
+    ``reason`` says why there is no episode; ``diverged`` names the run and the step at which its training diverged.
+    Raises EvaluationError for an evaluation of another case under the same id.
     """
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
     for method in results.methods:
@@ -93,7 +93,9 @@ def agent_rows(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[R
 
 
 def _episode_fields(results: Results, case: CaseRecord, method: Method, run: str) -> Row:
-    """Return diagnosis, counts and cost of a run's episode on a case. Raises NotMeasured without one."""
+    """Return diagnosis, numbers of requests and cost of a run's episode on a case as columns of a row. Raises
+    NotMeasured where the run was not evaluated on it, and EvaluationError where the evaluated case had another
+    diagnosis."""
     rows = results.rows(replace(method, runs=(run,)), IN_DOMAIN, results.decodings[0])
     episodes = rows[rows.note_id == case.note_id].to_dict("records")
     if not episodes:
@@ -111,7 +113,8 @@ def _episode_fields(results: Results, case: CaseRecord, method: Method, run: str
 
 
 def _case_table(settings: Settings, case: CaseRecord, test_cases: int) -> tuple[str, Table]:
-    """Make the table of the patient and the diagnosis, with its heading."""
+    """Return the table of the patient's summary and diagnosis with its heading. ``test_cases`` is the number of cases
+    among which it was chosen."""
     fields = [("Note", case.note_id), *_summary_fields(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
@@ -122,7 +125,7 @@ def _case_table(settings: Settings, case: CaseRecord, test_cases: int) -> tuple[
 
 
 def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table]:
-    """Make the table of every examination with its result, price and billing group, with its heading."""
+    """Return the table of every examination of the case with its result, price and billing group, with its heading."""
     rows = [{"exam": exam, "result": result, "price": case.exam_cost_map.get(exam),
              "group": case.exam_billing_group.get(exam, "")}
             for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
@@ -130,7 +133,8 @@ def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table
 
 
 def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]:
-    """Make the table of the agents' episodes, with its heading. A row with a reason has its seed in the label."""
+    """Return the table of the agents' episodes with its heading. A row without an episode shows its reason, and its
+    seed after the label."""
     rows = [row | ({"label": f"{row['label']}, seed {row['seed']}"} if "reason" in row and row["seed"] else
                    {"seed": row["seed"] or None}) for row in agents]  # fmt: skip
     diverged = [f"{row['diverged']}; it is shown with the weights before." for row in agents if row.get("diverged")]
@@ -138,7 +142,8 @@ def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]
 
 
 def _summary_fields(case: CaseRecord) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each line ``- Chief Complaint: ...`` of a case summary."""
+    """Yield name and text of each line of a case summary: ``("Chief Complaint", "...")`` for ``- Chief Complaint:
+    ...``. A line without a colon is named ``Case summary``."""
     for line in case.case_summary.splitlines():
         line = line.strip().removeprefix("- ")
         field, colon, text = line.partition(": ")
@@ -148,7 +153,7 @@ def _summary_fields(case: CaseRecord) -> Iterator[tuple[str, str]]:
 
 def _csv_rows(case: CaseRecord, test_cases: int, agents: Sequence[Row]) -> list[Row]:
     """Return the rows of the CSV: about the case, its examinations, and the agents. After an agent whose training
-    diverged comes a row that says so."""
+    diverged there is a row that says so."""
     texts = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(test_cases)),
              *(("summary", field, text) for field, text in _summary_fields(case)),
              ("case", "diagnosis_results", case.diagnosis_results),
@@ -166,8 +171,8 @@ def _csv_rows(case: CaseRecord, test_cases: int, agents: Sequence[Row]) -> list[
 
 
 def _split_pages(table: Table) -> list[Table]:
-    """Split the table of examinations into tables that each fit on a page, with ``(1 of 2)`` in the caption. The notes
-    are below the last one."""
+    """Split the table of examinations into tables that each fit on a page of LaTeX, with ``(1 of 2)`` in the caption.
+    The notes are below the last one. A table that fits on one page is returned alone, unchanged."""
     pages: list[list[Row]] = []
     used = _LINES
     for row in table.rows:

@@ -1,4 +1,4 @@
-"""One setting swept at a time: accuracy and cost by value."""
+"""Figures of one setting changed at a time (a sweep): accuracy and cost by value of the setting."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +23,9 @@ PANELS_PER_ROW = 3
 
 @dataclass(frozen=True)
 class Panel:
-    """A sweep: its variants in the order of the values, and for each the in-domain row (:meth:`Results.summary`, main
-    decoding) with its ``value`` as text. ``default`` is the position of the configuration's own value."""
+    """A sweep, which is one panel of the figure. ``methods`` are its variants in the order of the values of the
+    setting. ``rows`` are their in-domain results with the main decoding (:meth:`Results.summary`), each with its
+    ``value`` as text. ``default`` is the position of the value in the configuration."""
 
     sweep: Sweep
     methods: Sequence[Method]
@@ -33,8 +34,8 @@ class Panel:
 
 
 def read_panels(settings: Settings, folder: Path, figure: str, every: bool = False) -> tuple[Results, list[Panel]]:
-    """Read the sweeps of a figure: the points that the settings choose, or ``every`` one. Raises as :class:`Results`
-    does."""
+    """Read the sweeps of ``figure``, with the values that the settings choose, or with ``every`` value of the
+    experiment. Returns the results, and a panel per sweep. Raises as :class:`Results` does."""
     variants = sweeps(settings, figure, every)
     methods = {variant: replace(variant_method(settings, job_of(settings, variant)), name=variant)
                for points in variants.values() for variant in points.values()}  # fmt: skip
@@ -55,10 +56,10 @@ def read_panels(settings: Settings, folder: Path, figure: str, every: bool = Fal
 
 
 def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) -> None:
-    """Draw a panel per sweep with at least two points, and write the numbers of all sweeps as CSV.
+    """Draw a panel per sweep with at least two values, and write the numbers of all sweeps as ``csv``.
 
     A panel shows accuracy (%) by value with 95% intervals over seeds and cases, and below it the cost (USD). Values are
-    evenly spaced, each above its number of seeds; the default is marked. Raises as :func:`read_panels`.
+    evenly spaced, each above its number of seeds. The default is marked. Raises as :func:`read_panels`.
     """
     results, all_panels = read_panels(settings, job.inputs["results"], figure, every)
     panels = [panel for panel in all_panels if len(panel.rows) > 1]
@@ -87,9 +88,9 @@ plot_further_sensitivity = partial(draw_sweeps, figure="further_sensitivity", ev
 
 
 def sweep_rows(results: Results, panels: Iterable[Panel]) -> list[Row]:
-    """Return the rows of the CSV, one per point: those of the panels (``status``, of :meth:`Results.summary`, names
-    diverged runs), with the interval of the accuracy and ``difference``, the accuracy minus that of the default on
-    the same cases and seeds; empty for the default. Accuracies are shares."""
+    """Return the rows of the CSV, one per sweep and value: results with the interval of the accuracy (``low``,
+    ``high``), and ``difference``, the accuracy minus that of the default value on the same cases and seeds, with its
+    interval. For the default there is no difference. Accuracies are fractions. ``status`` names runs that diverged."""
     csv_rows = []
     for panel in panels:
         for position, row in enumerate(panel.rows):
@@ -104,7 +105,7 @@ def sweep_rows(results: Results, panels: Iterable[Panel]) -> list[Row]:
 
 
 def _draw_panel(above: style.Axes, below: style.Axes, settings: Settings, panel: Panel) -> None:
-    """Draw the accuracy of a sweep above, and its cost below."""
+    """Draw a sweep: its accuracy in the panel ``above``, its cost in the panel ``below``."""
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(settings, OURS).colour)
     _draw_metric(below, panel, "aec", 1.0, style.GREY)
     for axes in (above, below):
@@ -120,7 +121,8 @@ def _draw_panel(above: style.Axes, below: style.Axes, settings: Settings, panel:
 
 
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
-    """Draw a metric by value with its intervals, the default as a diamond; a cross where it is missing."""
+    """Draw a metric of a sweep by value with its intervals, times ``factor``. The default is a diamond. A cross at the
+    bottom marks a value whose results are missing."""
     mean, low, high = (factor * np.array([row.get(f"{metric}{end}", np.nan) for row in panel.rows])
                        for end in ("", "_low", "_high"))  # fmt: skip
     axes.errorbar(range(len(mean)), mean, yerr=np.maximum([mean - low, high - mean], 0), color=colour, linewidth=1.2,
@@ -133,7 +135,8 @@ def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, col
 
 
 def _notes(results: Results, panels: Sequence[Panel], all_panels: Sequence[Panel]) -> list[str]:
-    """Return the notes below the figure: what is not swept, missing or diverged, who judged, and what bars are."""
+    """Return the notes below the figure: which settings have one value only, which runs are missing or diverged, who
+    judged, and what bars and labels are. ``panels`` are the sweeps that are drawn."""
     settings = results.settings
     unswept = ", ".join(panel.sweep.symbol for panel in all_panels if panel not in panels)
     rows = [row for panel in panels for row in panel.rows]

@@ -1,4 +1,4 @@
-"""The sources of the cases, and the sentences that their licences require in a report."""
+"""Where the cases of each data set come from, and the sentences that licences require in a report."""
 
 from dataclasses import replace
 
@@ -8,8 +8,8 @@ from .methods import is_synthetic
 
 
 def source_of(settings: Settings, dataset: str) -> DataSet:
-    """Return label, licence and conditions of a data set: those of its own source, or of the synthetic hospital where
-    the settings give it no path."""
+    """Return label, licence and conditions of the cases of a data set: those of the real data set, or of the synthetic
+    hospital where the settings give no path to real files."""
     real = DATASETS[dataset]
     if not is_synthetic(settings, dataset):
         return real
@@ -27,7 +27,8 @@ def source_of(settings: Settings, dataset: str) -> DataSet:
 
 
 def notices(settings: Settings) -> list[str]:
-    """Return the sentences that licences require below figures on the user's own data sets; none for synthetic ones."""
+    """Return the sentences that licences require below results on the user's own data sets; an empty list where there
+    are none."""
     if is_synthetic(settings, "clinicalbench"):
         return []
     repository, paper = DATASETS["clinicalbench"].links

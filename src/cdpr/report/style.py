@@ -1,4 +1,5 @@
-"""The look of all figures: colours for colour-blind readers too, markers for print, the same bytes every time."""
+"""The look of all figures: colours that colour-blind readers can tell apart, markers for black-and-white print, and the
+same bytes at every drawing."""
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,11 +41,11 @@ _SPARE_LOOKS = [
 
 
 def look_of(settings: Settings, name: str, position: int = 0) -> Look:
-    """Return the look of an agent or variant from its registry.
+    """Return the look (colour, marker, line) of an agent or variant, as its registry gives it.
 
     One without a look takes a spare one, if possible in a colour that no other entry has. Spare looks are handed out in
-    the order of the registries, first to variants that figures show; a name that is in no registry takes the one at
-    ``position``.
+    the order of the registries, first to variants that figures show. A ``name`` that is in no registry takes the spare
+    look at ``position``.
     """
     variants = settings.experiments.variants
     look_by_name = {name: entry.look for entries in (settings.agents, variants) for name, entry in entries.items()}
@@ -60,8 +61,8 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
 
 @contextmanager
 def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Figure]:
-    """Open an empty figure of so many inches with automatic layout; at the end it is saved to ``out["png"]`` and
-    ``out["pdf"]``. It is drawn without a window and with the parameters of this package alone."""
+    """Open an empty figure of ``width`` by ``height`` inches with automatic layout. When the ``with`` block ends, it is
+    saved to ``out["png"]`` and ``out["pdf"]``. It needs no display, and ignores the user's matplotlib settings."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -74,8 +75,8 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
 
 
 def save(figure: Figure, out: Mapping[str, Path]) -> None:
-    """Write the figure to ``out["png"]`` and ``out["pdf"]`` (fonts embedded), without dates and program versions. Both
-    have the layout of the first drawing."""
+    """Write the figure to ``out["png"]`` and ``out["pdf"]``, without dates and program versions, so that the same
+    figure gives the same bytes. Both have the layout computed for the first."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -92,15 +93,15 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
 
 
 def panel_title(settings: Settings, dataset: str, rows: Iterable[Row] = (), separator: str = "\n") -> str:
-    """Return the title of a panel, ``MIMIC-IV, synthetic`` and below it ``(in-domain, N = 1000)``; the number of cases
-    is that of the ``rows`` shown."""
+    """Return the title of a panel: ``MIMIC-IV, synthetic`` and, after ``separator``, ``(in-domain, N = 1000)``. The
+    number of cases is the largest of the ``rows`` shown, and left out without rows."""
     cases = max((row["n"] for row in rows), default=0)
     count = f", N = {cases}" if cases else ""
     return f"{DATASETS[dataset]}{synthetic_suffix(settings, dataset)}{separator}({domain(dataset)}{count})"
 
 
 def synthetic_suffix(settings: Settings, dataset: str = IN_DOMAIN) -> str:
-    """Return ``, synthetic`` for the title of a panel whose cases are, else nothing."""
+    """Return ``, synthetic`` for the title of a panel whose cases are synthetic; else an empty text."""
     return ", synthetic" if is_synthetic(settings, dataset) else ""
 
 
@@ -114,13 +115,13 @@ def draw_legend_above(figure: Figure, panel: Axes, columns: int = 0, size: float
 
 
 def write_in_empty_panel(panel: Axes, text: str) -> None:
-    """Write in a panel why it shows nothing."""
+    """Write ``text``, the reason why a panel shows nothing, in its middle."""
     panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", color=GREY)
 
 
 def write_notes(figure: Figure, settings: Settings, notes: Iterable[str]) -> None:
-    """Write notes below a figure, each on lines of its own (empty ones are left out), and beside them where the cases
-    come from and in what unit costs enter the utility. Many notes make the figure taller."""
+    """Write notes in the lower left corner of a figure, each on lines of its own (empty ones are left out); in the
+    lower right, where the cases come from and the unit of costs in the utility. Many notes make the figure taller."""
     lines = [line for note in notes for line in wrap(note, 140)]
     origin = f"{tier_mark(settings)}; cost unit: USD {settings.utility.cost_unit_usd:g}"
     small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
@@ -133,7 +134,7 @@ def write_notes(figure: Figure, settings: Settings, notes: Iterable[str]) -> Non
 
 
 def missing_note(names: Sequence[str]) -> str:
-    """Return a note that names what is missing, at most five things; empty where nothing is."""
+    """Return a note that names what is missing, five names at most and then how many more; empty where nothing is."""
     if len(names) > 5:
         names = [*names[:4], f"{len(names) - 4} more"]
     return f"missing: {', '.join(names)}" if names else ""

@@ -52,7 +52,8 @@ class Column:
     words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def text(self, value: Any, signed: bool = False, factor: float = 1.0) -> str:
-        """Return a value as text: floats with decimals, sign and unit, everything else as it is or by ``words``."""
+        """Return a value as text. A float is multiplied by ``factor`` and written with the column's decimals and unit,
+        and a plus if ``signed``; anything else is replaced by ``words`` or written as it is."""
         if isinstance(value, float):
             return number(factor * value, self.decimals, signed) + self.unit
         return str(self.words.get(value, value))
@@ -79,8 +80,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """A table; ``notes`` are sentences below it and ``label`` is LaTeX's. With ``by``, neighbouring rows with the same
-    value under that key have it as their heading. ``wide`` spans both columns of a page."""
+    """A table. ``notes`` are sentences below it, and ``label`` is its LaTeX label. With ``by``, neighbouring rows with
+    the same value under that key are printed below this value as their heading. ``wide`` tables span both columns of a
+    page."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -91,14 +93,15 @@ class Table:
     by: str = ""
 
     def lines(self) -> Iterator[str | Row]:
-        """Yield the rows, and before each block of rows its heading."""
+        """Yield the rows in order, and before each block of rows its heading as a text."""
         for heading, rows in groupby(self.rows, lambda row: row.get(self.by)):
             if heading:
                 yield heading
             yield from rows
 
     def groups(self) -> list[tuple[str, int, int]]:
-        """Return the headers above neighbouring columns, as (text, number of its first column from 1, columns)."""
+        """Return the headers above neighbouring columns of one group, as (text, number of the first column from 1,
+        number of columns). Columns without a group have an empty text."""
         groups, first = [], 1
         for text, columns in groupby(self.columns, lambda column: column.group):
             count = len(list(columns))
@@ -107,7 +110,8 @@ class Table:
         return groups
 
     def cell(self, row: Row, column: Column) -> Cell:
-        """Return the cell of a row and column, with the text ``—`` where there is no value."""
+        """Return the cell of a row and column: its text, mark, runs, note and link. Where there is no value, its text
+        is ``—``."""
         key = column.key
         text = row.get(f"{key}_text")
         if text is None:
@@ -122,7 +126,8 @@ class Table:
         return Cell(text, mark, runs, row.get(f"{key}_note") or "", row.get(f"{key}_link") or "")
 
     def _format(self, row: Row, column: Column) -> str:
-        """Return the value of a row in a column as text, with its interval where the column shows one."""
+        """Return the value of a row in a column as text, with its interval where the column shows intervals; ``—``
+        without a value."""
         value = row.get(column.key)
         if column.interval:
             low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
@@ -133,8 +138,8 @@ class Table:
 
     @cached_property
     def _marks(self) -> dict[tuple[int, str], Mark]:
-        """Marks by identity of the row and column key. At least two rows must compete: one alone is the best of
-        nothing."""
+        """The marks of the best and second-best values, by (identity of the row, column key). At least two rows must
+        have a value."""
         marks_by_cell: dict[tuple[int, str], Mark] = {}
         for column in self.columns:
             values = {id(row): column.factor * row[column.key] for row in self.rows
@@ -148,10 +153,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Tables that are shown together; ``parts`` are pairs of heading and table.
+    """Tables that are written together; ``parts`` are pairs of heading and table.
 
-    The CSV holds the columns ``keys`` of ``rows``, the same figures as plain numbers with so many ``decimals``.
-    ``printed`` replaces the tables in LaTeX, where they need another form there.
+    The CSV holds the columns ``keys`` of ``rows``: the same results as plain numbers with so many ``decimals``.
+    ``printed`` are the tables for LaTeX (empty: those of ``parts``).
     """
 
     title: str
@@ -162,7 +167,7 @@ class Sheet:
     printed: Sequence[Table] = ()
 
     def write(self, out: Mapping[str, Path]) -> None:
-        """Write ``csv`` (the plain numbers), ``md`` and ``tex`` to their paths."""
+        """Write the sheet to the paths ``out["csv"]``, ``out["md"]`` and ``out["tex"]``."""
         printed = self.printed or [table for _, table in self.parts]
         write_text(out["csv"], to_csv(self.rows, self.keys, self.decimals))
         write_text(out["md"], markdown_page(self.title, self.parts))
@@ -171,7 +176,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Warned:
-    """A paragraph that the page shows as a warning."""
+    """A paragraph that is shown as a warning."""
 
     text: str
 
@@ -181,8 +186,11 @@ Block = Table | str | Sequence[str] | Warned
 
 
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
-    """Return the columns ``keys`` of the rows as CSV: floats with so many decimals, empty cells for None and missing
-    keys, texts as of :func:`cdpr.escape.csv_cell`."""
+    """Return the columns ``keys`` of the rows as the text of a CSV file.
+
+    Floats have so many decimals. A None or missing value is an empty cell. Texts that a spreadsheet would run as a
+    formula are made harmless (:func:`cdpr.escape.csv_cell`).
+    """
 
     def plain_text(value: Any) -> str:
         if value is None:
@@ -194,13 +202,13 @@ def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
 
 
 def to_markdown(block: Block) -> str:
-    """Return a block as Markdown. A table is a pipe table with its notes as a list; the best values are **bold**, the
-    second best underlined; the reason of a row without values is beside its first cell."""
+    """Return a block as Markdown. A table is a pipe table with its notes as a list below it. The best values are
+    **bold** and the second best underlined. A row without values shows the reason after its first cell."""
     return escape.environment(table_templates).get_template("block.md").render(block=block)
 
 
 def to_latex(table: Table) -> str:
-    """Return a ``table`` environment for a document that loads booktabs; no other package is needed."""
+    """Return a table as a LaTeX ``table`` environment. It needs the package booktabs."""
     # Braces are LaTeX's own: tags of this template are <% %>, << >> and <# #>.
     tags = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
             "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
@@ -208,8 +216,8 @@ def to_latex(table: Table) -> str:
 
 
 def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better: bool) -> dict[Any, Mark]:
-    """Return ``best``, ``second`` or an empty mark by name. Values are compared as printed, so ties share a mark; a
-    value that is None has none."""
+    """Rank values by name. Returns ``best``, ``second`` or an empty text for each name whose value is not None. Values
+    are rounded to ``decimals`` first, so values that are printed alike share a mark."""
     rounded = {name: round(value, decimals) for name, value in values.items() if value is not None}
     ranked = sorted(set(rounded.values()), reverse=higher_is_better)
     mark_of: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
@@ -217,12 +225,13 @@ def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better
 
 
 def interval(mean: float, low: float, high: float, decimals: int | None = 2, *, signed: bool = False) -> str:
-    """Format a mean with its interval: ``12.30 [10.10, 14.50]``."""
+    """Format a mean with the ends of its interval: ``12.30 [10.10, 14.50]``."""
     return f"{number(mean, decimals, signed)} [{number(low, decimals, signed)}, {number(high, decimals, signed)}]"
 
 
 def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
-    """Format a number with so many decimals (None: all), never as a negative zero; ``signed`` writes a plus."""
+    """Format a number with so many decimals (None: all of them), never as ``-0.00``; ``signed`` writes a plus before
+    positive ones."""
     if decimals is None:
         return str(value)
     rounded = round(float(value), decimals) + 0.0
@@ -230,7 +239,8 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
 
 
 def markdown_page(title: str, parts: Iterable[tuple[Any, ...]]) -> str:
-    """Return a Markdown page of parts, each a tuple of its heading and the blocks below it."""
+    """Return a page as Markdown: its title, then each of the ``parts``, a tuple of a heading and the blocks below
+    it."""
     page = f"# {escape.markdown(title)}\n"
     for heading, *blocks in parts:
         page += f"\n## {escape.markdown(heading)}\n\n" + "\n".join(map(to_markdown, blocks))

@@ -1,4 +1,4 @@
-"""The time and memory of all jobs as a page, from every ``run.json``.
+"""The time and memory of all jobs as a page, from the ``run.json`` file of each.
 
 Timings differ between runs, so they are no result and no part of ``report.html``.
 """
@@ -20,7 +20,8 @@ _COLUMNS = ["stage", "job", "seconds", "cpu_hours", "memory_mb", "variant", "tra
 
 
 def write_timings(settings: Settings, job: Job) -> None:
-    """Stage ``write_timings``: write the page as ``md``. Files that cannot be used are named on it."""
+    """Stage ``write_timings``: write the page of times and memory as ``md``. It names the ``run.json`` files that
+    cannot be read, and leaves them out of the sums."""
     rows: list[list[Any]] = []
     unusable: list[str] = []
     for path in record_files(job.inputs["results"]):
@@ -44,9 +45,9 @@ def write_timings(settings: Settings, job: Job) -> None:
 
 
 def _tables(settings: Settings, jobs: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Make the tables of the page: sums by stage with the slowest stage first, the slowest jobs, and the mean time of
-    trainings by variant, without validation. Seconds are by the clock, memory is the largest resident one in MiB.
-    Returns each table with its heading."""
+    """Return the tables of the page with their headings: sums by stage, the slowest stage first; the slowest jobs; and
+    the mean time of training by variant, without validation. ``jobs`` has a row per job with the columns
+    :data:`_COLUMNS`. Empty tables are left out."""
     seconds = float(jobs.seconds.sum())
     about = (
         f"{len(jobs)} jobs took {timedelta(seconds=round(seconds))} h one after another and "

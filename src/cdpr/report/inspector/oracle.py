@@ -1,9 +1,9 @@
-"""What a reference that knows the synthetic hospital's model says of a decision: the posterior over diseases, and the
-value of every action.
+"""How a reference agent that knows the model of the synthetic hospital judges a decision: its posterior over diseases,
+and the value of every action.
 
-The posterior is Bayes' rule under the model that made the cases. The value of an action is its expected utility from
-here on under that posterior, if at most one more examination follows it and the likeliest disease is then named. The
-reference policy ``value_of_information`` plans with these values, which are lower bounds of the best policy's.
+The posterior is Bayes' rule under the model that generated the cases. The value of an action is its expected utility
+from here on under that posterior, if at most one more examination follows it and the likeliest disease is then named.
+The reference policy ``value_of_information`` plans with these values, which are lower bounds of the best policy's.
 """
 
 from collections.abc import Iterable
@@ -23,9 +23,12 @@ _NEGLIGIBLE = 1e-3  # gain in utility, as of the reference policy
 
 @dataclass(frozen=True)
 class Opinion:
-    """The ``posterior`` of the likeliest diseases; the ``values`` of the compared actions in units of utility, None for
-    examinations that the model does not know; the ``best`` of all actions with its ``best_value``; and ``lost``, the
-    best value minus that of the action taken (None where the latter is not known)."""
+    """The reference's judgement of one decision.
+
+    ``posterior`` are the likeliest diseases with their probabilities; ``values`` are those of the compared actions in
+    units of utility, None for examinations that the model does not know; ``best`` is the best of all actions with its
+    ``best_value``; and ``lost`` is the best value minus that of the action taken (None where the latter is not known).
+    """
 
     posterior: tuple[tuple[str, float], ...]
     values: dict[ActionKey, float | None]
@@ -35,19 +38,20 @@ class Opinion:
 
     @property
     def disagrees(self) -> bool:
-        """Whether the reference would have taken an action of a higher value."""
+        """Whether the reference would have taken an action of a clearly higher value."""
         return self.lost is not None and self.lost > _NEGLIGIBLE
 
 
 class Oracle:
-    """Opinions on states of one data set of the synthetic hospital."""
+    """Judges decisions on the cases of one data set of the synthetic hospital (:class:`Opinion`)."""
 
     def __init__(self, settings: Settings, dataset: str):
         self.agent, self._judge = ValueOfInformation(settings, dataset), TableJudge()
 
     def opinion(self, state: State, taken: ActionKey, others: Iterable[ActionKey]) -> Opinion:
-        """Value the action ``taken`` in a state, and ``others``. A diagnosis is (``end``, text); with an empty text it
-        is the likeliest disease."""
+        """Judge the action ``taken`` in a state, beside ``others``. An action is a pair (kind, text): a diagnosis is
+        (``end``, text), where an empty text stands for the likeliest disease; a request is (kind of its answer,
+        examination)."""
         doctor = self.agent.doctor
         actions = list(dict.fromkeys([taken, *others]))
         names = {action: canonical_name(action[1]) for action in actions if action[0] != "end"}
@@ -59,7 +63,7 @@ class Oracle:
         continued = stop + max(best_gain, 0.0)  # the value of the state after a request that brought nothing
 
         def value(action: ActionKey) -> float | None:
-            """Compute the expected utility from here on after an action; None for an unknown examination."""
+            """Return the expected utility from here on after an action; None for an examination that the model lacks."""
             kind, text = action
             if kind == "end":
                 return self._probability_right(p, text) if text else stop
@@ -82,6 +86,6 @@ class Oracle:
         return Opinion(posterior, values, best, best_value, lost)
 
     def _probability_right(self, p: np.ndarray, diagnosis: str) -> float:
-        """Compute the probability, under a posterior [diseases], that a diagnosis is judged right."""
+        """Return the probability, under a posterior ``p`` [diseases], that a diagnosis is judged right."""
         right = [self._judge.verdict(diagnosis, disease).correct for disease in self.agent.doctor.diseases]
         return float(p[np.array(right)].sum())

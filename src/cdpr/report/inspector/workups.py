@@ -1,7 +1,7 @@
-"""Episodes as the site reads them, decision by decision: evidence, action and cost; credit and the oracle's opinion
-where there are any.
+"""Episodes in the JSON form that the inspector's page reads, decision by decision: action, cost, and the agent's reply;
+the process reward of the decision and the oracle's opinion where there are any.
 
-Everything is plain JSON. Keys are short, as there are thousands of them; ``site/inspector.js`` names them in one place.
+Keys are short, since there are thousands of them; ``site/inspector.js`` explains them in one place.
 """
 
 from collections import Counter
@@ -26,16 +26,16 @@ _DECIMALS = 6
 
 
 class InspectorError(ValueError):
-    """Results that do not belong together; the message says which and what to do."""
+    """Results that do not belong together; the message says which, and what to do."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What the site needs to show the episodes of one run on one data set.
+    """What is needed to show the episodes of one run on one data set.
 
-    ``cases`` and their ``credit`` are by id. The ``oracle`` gives its opinion on the ``chosen`` cases (None: the model
-    behind the cases is not known). ``rated`` are digests of the states that the expert study had rated. An agent that
-    sees the ``whole_record`` at once takes no decisions.
+    ``cases`` and their ``credit`` (process rewards with the continuations behind them) are by id. The ``oracle`` judges
+    decisions on the ``chosen`` cases (None: the model behind the cases is not known). ``rated`` are digests of the
+    states that the expert study had rated. An agent that sees the ``whole_record`` at once takes no decisions.
     """
 
     settings: Settings
@@ -48,8 +48,8 @@ class View:
     whole_record: bool
 
     async def episodes(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
-        """Return the episodes of an evaluation, as JSON. Raises InspectorError for a row of a case that is not there,
-        or whose requests are answered otherwise than when it was evaluated."""
+        """Return the episodes of an evaluation's rows as JSON values. Raises InspectorError where a case is missing, or
+        where its requests are now answered otherwise than when it was evaluated."""
         cases = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
         episodes = []
         for row in rows:
@@ -59,8 +59,9 @@ class View:
         return episodes
 
     async def _episode(self, case: CaseRecord, row: EvaluationRow) -> Fields:
-        """Return one episode with its decisions. They are replayed from the replies in the row or in the credit;
-        without replies, or for an agent without decisions, there are none."""
+        """Return one episode with its decisions as a JSON value. The decisions are replayed from the agent's replies,
+        which are in the row or in the credit. Without replies, or for an agent that takes no decisions, the list of
+        decisions is empty."""
         credit = self.credit.get(case.note_id)
         if credit and row.decoding not in credit.decodings:
             credit = None
@@ -85,7 +86,8 @@ class View:
 
 
 class _Decisions:
-    """The decisions of one episode, which is the ``index``-th of its ``credit`` (None: it has no credit)."""
+    """The decisions of one episode, which is number ``index`` of the episodes in ``credit`` (None: it has no
+    credit)."""
 
     def __init__(self, view: View, episode: Trajectory, credit: CreditedCase | None, index: int):
         self.view, self.episode, self.credit, self.index = view, episode, credit, index
@@ -96,7 +98,7 @@ class _Decisions:
         self.state_of = {t: number for number, state in states for i, t in state.visits if i == index}
 
     def steps(self) -> Iterator[Fields]:
-        """Yield every decision."""
+        """Yield every decision as a JSON value, in order."""
         readable = is_readable(self.settings, self.case)
         spent = 0.0
         for t, step in enumerate(self.episode.steps):
@@ -115,12 +117,13 @@ class _Decisions:
             yield fields
 
     def _show(self, action: ActionKey) -> list[str]:
-        """Return kind and text of an action for the site."""
+        """Return an action as [kind, text], with the text in the form that the page may show."""
         kind, text = action
         return [kind, show_text(self.settings, self.case, text if kind == "end" else self.exam_name(text))]
 
     def _opinion(self, t: int) -> Opinion | None:
-        """Return the oracle's opinion on decision ``t``; None for a forced one, or for a case that was not chosen."""
+        """Return the oracle's opinion on decision ``t``; None for a decision that was forced, and on a case that was
+        not chosen."""
         forced = self.episode.forced and t == len(self.episode.steps) - 1
         if self.view.oracle is None or forced or self.case.note_id not in self.view.chosen:
             return None
@@ -129,7 +132,8 @@ class _Decisions:
         return self.view.oracle.opinion(self.episode.states[t], action_of(self.episode.steps[t]), others)
 
     def _opinion_fields(self, opinion: Opinion) -> Fields:
-        """Return an opinion as JSON; the first of its values is that of the action taken."""
+        """Return an opinion as a JSON value. ``taken`` is the value of the action taken, which is the first of its
+        values."""
         return {
             "posterior": [[disease, _round(p)] for disease, p in opinion.posterior],
             "best": self._show(opinion.best), "value": _round(opinion.best_value), "lost": _round(opinion.lost),
@@ -137,8 +141,8 @@ class _Decisions:
         }  # fmt: skip
 
     def _credit_fields(self, t: int, opinion: Opinion | None) -> Fields:
-        """Return the credit of decision ``t`` as JSON: R_proc, and the actions at its state with their
-        continuations."""
+        """Return the credit of decision ``t`` as a JSON value: its process reward, and the actions that were compared
+        at its state, with their continuations."""
         assert self.credit is not None
         number = self.state_of[t]
         state, endings = self.credit.states[number], self.credit.endings[number]
@@ -162,7 +166,8 @@ class _Decisions:
                 "process": _round(self.credit.process[self.index][t]), "candidates": candidates}  # fmt: skip
 
     def _ending_fields(self, end: Ending) -> Fields:
-        """Return a continuation as JSON; ``cut`` where its diagnosis was forced at the horizon H."""
+        """Return a continuation of an episode as a JSON value. ``cut`` says that it reached the horizon H, where a
+        diagnosis was forced."""
         credit = self.settings.credit
         kept_whole = end.source == "suffix" and credit.cache.long_suffixes == "keep"
         requests = sum(kind != "end" for kind, _ in end.path)
@@ -174,18 +179,20 @@ class _Decisions:
 
 
 def is_readable(settings: Settings, case: CaseRecord) -> bool:
-    """Tell whether the site may show texts of a case."""
+    """Tell whether the site may show the texts of a case: those of credentialed cases only where the settings allow
+    it."""
     return settings.inspector.credentialed or not case.credentialed
 
 
 def show_text(settings: Settings, case: CaseRecord, text: str) -> str:
-    """Return a text of a case for the site; its pseudonym where the site may not show it."""
+    """Return a text of a case as the site may show it: the text itself, or its pseudonym."""
     return text if not text or is_readable(settings, case) else public_text(settings, case, text)
 
 
 def exam_names(case: CaseRecord) -> Callable[[str], str]:
-    """Return a function that gives each examination of a case one name on the site, the vocabulary's: ``Complete Blood
-    Count`` for ``FBC``. An unknown or physical one, and one that the record has twice, keeps its own name."""
+    """Return a function from the name of an examination to the one that the site shows, which is the vocabulary's:
+    ``Complete Blood Count`` for ``FBC``. Unknown and physical examinations keep their names, and so do two of the
+    record with the same name in the vocabulary."""
     in_record = Counter(map(canonical_name, case.key_pertinent_results_dict))
 
     def exam_name(text: str) -> str:
@@ -196,8 +203,8 @@ def exam_names(case: CaseRecord) -> Callable[[str], str]:
 
 
 def action_of(step: Step) -> ActionKey:
-    """Return kind and text of a step's action: a diagnosis by its words, a request by the examination that it matched
-    or by its own words."""
+    """Return the action of a step as a pair (kind, text). A diagnosis is (``end``, its words); a request is (kind of
+    the answer, the examination that it matched, or else its own words)."""
     if isinstance(step.action, FinalDiagnosis):
         return "end", step.action.text
     kind, name = step.evidence
@@ -205,5 +212,5 @@ def action_of(step: Step) -> ActionKey:
 
 
 def _round(number: float | None) -> float | None:
-    """Round a number to the digits of the site; None stays None."""
+    """Round a number to the six decimals that the site stores; None stays None."""
     return None if number is None else round(number, _DECIMALS)

@@ -1,4 +1,4 @@
-"""Write ``results/inspector/``: the site and its data, one script per data set and per run on it."""
+"""Write ``results/inspector/``: the pages of the inspector and their data, a script per data set and per run on it."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
@@ -29,13 +29,14 @@ _CREDIT = ("threshold", "candidates", "continuations", "horizon", "samples", "ba
 
 
 def credit_file(results: Path, run: str, dataset: str) -> Path:
-    """Return the path of the credit of a run's episodes. It exists for policies of our own alone."""
+    """Return the path of the file with the credit (process rewards and the continuations behind them) of a run's
+    episodes. It exists only for policies of our own."""
     return results / "analysis" / "credit" / run / f"{dataset}.jsonl.gz"
 
 
 def write_inspector(settings: Settings, job: Job) -> None:
-    """Stage ``write_inspector``: write the folder ``site``. Raises InspectorError and ProvenanceError where results do
-    not belong together."""
+    """Stage ``write_inspector``: write the inspector to the folder ``site``. Raises InspectorError and ProvenanceError
+    where results do not belong together."""
     folder, results = job.out["site"], job.inputs["results"]
     folder.mkdir(parents=True, exist_ok=True)
     for name in _SITE:
@@ -62,8 +63,8 @@ def write_inspector(settings: Settings, job: Job) -> None:
 
 
 def _study_fields(settings: Settings, means: Iterable[StateMeans], hidden: Collection[str]) -> list[Fields]:
-    """Return the mean scores of the expert study as JSON, one per state and run. On ``hidden`` data sets actions are
-    pseudonyms."""
+    """Return the mean scores of the expert study as JSON values, one per rated state and run. On ``hidden`` data sets
+    the actions are pseudonyms."""
     lines = [state.model_dump(exclude={"kind"}) for state in means]
     for line in lines:
         if line["dataset"] in hidden:
@@ -74,8 +75,11 @@ def _study_fields(settings: Settings, means: Iterable[StateMeans], hidden: Colle
 def _write_dataset(
     settings: Settings, path: Path, results: Path, folder: Path, dataset: str, rated: Collection[str]
 ) -> list[Fields]:
-    """Write the cases of a data set, and the episodes of every run on them, below the site's ``folder``. ``path`` is
-    the file of the cases, and ``rated`` are digests of rated states. Returns the entries of the runs in the index."""
+    """Write the cases of a data set, and the episodes of every run on them, below the inspector's ``folder``. ``path``
+    is the file of the cases, and ``rated`` are digests of states that the expert study had rated.
+
+    Returns an entry per run for the inspector's index. A run that was not evaluated is left out, with a message.
+    """
     runs = [run for run in settings.inspector.runs if not why_unfit(settings, run, dataset)]
     evaluations = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
     check_provenance(settings, evaluations.values())
@@ -104,8 +108,8 @@ def _write_dataset(
 
 
 def _case_fields(settings: Settings, cases: Mapping[str, CaseRecord], chosen: Collection[str]) -> dict[str, Fields]:
-    """Return the cases as JSON, by their name on the site. Cases whose texts the site may not show have pseudonyms for
-    id and diagnosis, and nothing else."""
+    """Return the cases as JSON values, by the names that the site shows. Where the site may not show the texts of a
+    case, its id and diagnosis are pseudonyms, and nothing else is there."""
     by_name: dict[str, Any] = {}
     for case in cases.values():
         fields: Fields = {"gold": show_text(settings, case, case.diagnosis_results)}

@@ -1,1 +1,1 @@
-"""The ledger: every claim of the paper, with the verdict of the results on it."""
+"""Every claim of the paper, with a verdict on it from the results of this pipeline (the ledger)."""

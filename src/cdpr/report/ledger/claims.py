@@ -1,4 +1,4 @@
-"""``workflow/paper/claims.yaml``, typed: what the paper says, and which result would support it.
+"""The paper's claims, read from ``workflow/paper/claims.yaml``: what the paper says, and which result would support it.
 
 An entry whose ``of``, ``than``, ``on`` or ``by`` is a list is one claim per value of the list. A table of the paper is
 one claim per printed number.
@@ -26,12 +26,12 @@ PrintedNumber = Annotated[str, Field(pattern=r"^\d+(\.\d+|/[1-9]\d*)?$")]
 DataSet = Literal["mimic_iv", "clinicalbench", "private", "average"]
 TestMetric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 Side = Literal["above", "below"]
-# How claims call a data set.
+# Labels of data sets in claims, by name.
 DATASET_NAMES = {**DATASETS, AVERAGE: "the average"}
 # Columns of the printed tables: our metric, and the words for it.
 _PRINTED_COLUMNS = {"acc": ("accuracy", "accuracy (%)"), "aen": ("aen", "examinations per case"),
                     "aec": ("aec", "cost per case (USD)")}  # fmt: skip
-# How many names a claim about the setup may have; where it is not listed, none.
+# How many `names` a claim about the setup may have, by `what`; none for those that are not listed.
 _NAME_COUNTS = {"cases": (1,), "same_training": (2,), "price": (1,), "billed_together": range(2, 100)}
 
 
@@ -40,7 +40,7 @@ class ClaimsError(ValueError):
 
 
 class Claim(Section):
-    """A statement of the paper. Each kind of claim is a subclass, with the fields that say what would support it.
+    """A statement of the paper. Each kind of claim is a subclass, whose fields say which result would support it.
 
     ``says`` is the statement in words of our own, and ``place`` where the paper makes it; ``also`` are the places where
     it is repeated. ``printed`` are the numbers of the sentence as the paper prints them. ``headline`` claims are shown
@@ -57,12 +57,12 @@ class Claim(Section):
 
 
 class FigureClaim(Claim):
-    """A printed number is the ``metric`` of the method ``of`` on the test cases of ``on``; ``final_accuracy`` is the
-    validation accuracy at the end of training.
+    """A printed number is the ``metric`` of the method ``of`` on the test cases of the data set ``on``; the metric
+    ``final_accuracy`` is the validation accuracy at the end of training.
 
-    With ``than`` the number is a ``statistic`` of both methods: ``of`` minus ``than`` (``difference``), ``of`` over
-    ``than`` (``ratio``), or by how many % ``of`` is lower (``reduction``). ``within`` is how far the true number may be
-    from the printed one; by default half a unit of its last digit.
+    With ``than`` the number is a ``statistic`` of two methods: ``of`` minus ``than`` (``difference``), ``of`` divided
+    by ``than`` (``ratio``), or by how many percent ``of`` is lower (``reduction``). ``within`` is how far the true
+    number may be from the printed one; by default half a unit of its last digit.
     """
 
     kind: Literal["figure"]
@@ -76,22 +76,24 @@ class FigureClaim(Claim):
 
     @property
     def number(self) -> float:
-        """The printed number; ``1/16`` is a fraction."""
+        """The printed number; ``1/16`` is read as a fraction."""
         return float(Fraction(self.printed[0]))
 
     @property
     def rounding(self) -> float:
-        """How far the true number may be from the printed one: 0.005 for ``53.07``, or ``within``."""
+        """How far the true number may be from the printed one: ``within``, or else half a unit of the last printed
+        digit (0.005 for ``53.07``)."""
         decimals = len(self.printed[0].partition(".")[2])
         return 0.5 * 10.0**-decimals if self.within is None else self.within
 
 
 class MethodClaim(Claim):
-    """On the test cases of ``on``, the ``metric`` of ``of`` is above or below that of ``than``, or close to it.
+    """On the test cases of the data set ``on``, the ``metric`` of the method ``of`` is above or below that of the
+    method ``than``, or close to it.
 
-    It must be above or below (``side``) by more than ``margin``, in units of the printed tables; a negative margin
-    allows as much on the other side. With ``times``, ``of`` is compared with so many times ``than``. With ``within``,
-    instead of ``side``, the two differ by less than this.
+    ``side`` says whether above or below; the difference must be larger than ``margin``, in units of the printed tables
+    (a negative margin tolerates a difference to the other side). With ``times``, ``of`` is compared with ``times`` the
+    metric of ``than``. With ``within`` instead of ``side``, the two must differ by less than ``within``.
     """
 
     kind: Literal["compare"]
@@ -106,13 +108,16 @@ class MethodClaim(Claim):
 
 
 class TrainingClaim(Claim):
-    """The training of ``of`` needs more or less than that of ``than``, or ends with a higher or lower accuracy.
+    """The training of the variant ``of`` takes more or less than that of ``than``, or ends with a higher or lower
+    accuracy.
 
-    ``by`` says what is compared: ``seconds`` of training (CPU time on a CPU) or generated ``tokens``, until validation
-    accuracy reaches ``share`` of its final value (None: until the last iteration); or ``final_accuracy``, in points of
-    validation accuracy. With ``nearer_to``, the distances from this variant are compared: ``side`` below means that
-    ``of`` is nearer. ``by: probes`` compares the tokens of next-action probes with ``times`` those of continuations, in
-    one training. ``side`` and ``within`` are those of :class:`MethodClaim`.
+    ``by`` says what is compared. ``seconds`` (CPU time on a CPU) and generated ``tokens`` are counted until validation
+    accuracy reaches the fraction ``share`` of its final value (None: until the last step). ``final_accuracy`` is the
+    last validation accuracy in %. ``probes`` compares two parts of one training: the tokens generated to sample next
+    actions must be above or below ``times`` the tokens generated to continue episodes.
+
+    With ``nearer_to``, the distances of ``of`` and of ``than`` from this third variant are compared: ``side: below``
+    means that ``of`` is nearer. ``side`` and ``within`` are those of :class:`MethodClaim`.
     """
 
     kind: Literal["training"]
@@ -127,11 +132,12 @@ class TrainingClaim(Claim):
 
 
 class SuperlativeClaim(Claim):
-    """The ``metric`` of one is above (or below) that of all others.
+    """The ``metric`` of one method is above (or below, by ``side``) that of all others on the data set ``on``.
 
-    The one is the method ``of``, and the others are the rows ``among``, by default all rows of the paper's Table 1.
-    With ``among: data_sets`` they are the other data sets. With ``sweep``, the one is the point ``value`` of that
-    sweep, and the others are its other points.
+    The one is the method ``of``; the others are the methods ``among``, by default all rows of the paper's Table 1. With
+    ``among: data_sets``, the method's metric on ``on`` is compared with its metric on the other data sets. With
+    ``sweep`` (values of one setting), the one is the variant with this ``value``, and the others are those with the
+    other values.
     """
 
     kind: Literal["best"]
@@ -145,8 +151,8 @@ class SuperlativeClaim(Claim):
 
 
 class SetupClaim(Claim):
-    """The configuration, the workflow or its prices are as the paper says: what :mod:`.setup` finds for ``what`` (of
-    ``names``) equals ``value``. For ``settings``, ``value`` maps the names of settings to their values."""
+    """The settings, the workflow or its prices are as the paper says: ``what``, looked up for ``names`` (see
+    :mod:`.setup`), equals ``value``. For ``what: settings``, ``value`` maps the names of settings to their values."""
 
     kind: Literal["setup"]
     what: Literal["settings", "benchmarks", "out_of_domain", "groups", "agents", "ablations", "schemes", "sweeps",
@@ -160,7 +166,7 @@ class StudyClaim(Claim):
 
     - ``leads``: CDPR has the highest mean score on ``dimension``, by default on all dimensions;
     - ``largest_lead``: its lead is largest on ``dimension``;
-    - ``above``: the mean score of ``of`` is above that of ``than`` on all of ``on_dimensions``;
+    - ``above``: the mean score of the method ``of`` is above that of ``than`` on all of ``on_dimensions``;
     - ``agreement``: Krippendorff's alpha is above ``value`` on every dimension.
     """
 
@@ -175,7 +181,8 @@ class StudyClaim(Claim):
 
 class UntestedClaim(Claim):
     """A statement that no run of this pipeline tests (``not_run``), or that no result could ever decide
-    (``undecidable``): a definition, an argument, a fact of the authors' own setup. ``why`` gives the reason."""
+    (``undecidable``), such as a definition, an argument, or a fact about the authors' own setup. ``why`` gives the
+    reason."""
 
     kind: Literal["not_run", "undecidable"]
     why: Name
@@ -188,7 +195,7 @@ _ANY_KIND: TypeAdapter[Claim] = TypeAdapter(Annotated[
 
 
 def _find_conflict(claim: Claim) -> str:
-    """Say which fields of a claim do not go together; empty where all do."""
+    """Say which fields of a claim do not go together; an empty text where all do."""
     match claim:
         case FigureClaim() if (claim.statistic == "mean") != (not claim.than):
             return "field 'than': it goes with a statistic of two methods, and only with it"
@@ -214,7 +221,7 @@ def _find_conflict(claim: Claim) -> str:
 
 
 class PrintedTable(Section):
-    """A table of the paper in a CSV file. ``rows`` maps the name of a printed row to our method of another name."""
+    """A table of the paper in a CSV file. ``rows`` maps printed names of methods to our names, where these differ."""
 
     id: str
     place: str
@@ -224,7 +231,7 @@ class PrintedTable(Section):
 
 class _ClaimsFile(Section):
     """The contents of ``claims.yaml``. ``sample_prices`` is the place in the paper that prints the prices of its sample
-    record."""
+    patient record."""
 
     tables: list[PrintedTable] = Field(default_factory=list)
     sample_prices: str = ""
@@ -232,8 +239,8 @@ class _ClaimsFile(Section):
 
 
 def read_claims(path: str | Path | None = None) -> list[Claim]:
-    """Read all claims of a file, by default the project's. Claims that the paper repeats are one claim. Raises
-    :class:`ClaimsError`."""
+    """Read all claims of a file, by default ``workflow/paper/claims.yaml``. A claim that the paper makes at several
+    places is one claim. Raises :class:`ClaimsError`."""
     path = Path(path) if path else facts_folder() / "claims.yaml"
     try:
         content = _ClaimsFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -261,8 +268,8 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
 
 
 def _merge_repeated(claims: Iterable[Claim]) -> list[Claim]:
-    """Return the claims without those that ask the same of the results as an earlier one. The earlier claim gets the
-    place of the repeated one in ``also``."""
+    """Return the claims without those that need the same result as an earlier one. The earlier claim lists the place of
+    the repeated one in ``also``."""
     merged: dict[str, Claim] = {}
     for claim in claims:
         ignored = {"id", "place", "also", "headline"} | (set() if isinstance(claim, UntestedClaim) else {"says"})
@@ -275,9 +282,11 @@ def _merge_repeated(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def _expand_lists(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield one entry per combination of the values of those fields ``of``, ``than``, ``on`` and ``by`` that are lists.
+    """Yield one entry of ``claims.yaml`` per combination of the values of those fields ``of``, ``than``, ``on`` and
+    ``by`` that are lists.
 
-    The id of each ends with its values, and its sentence ``says`` has their labels in the place of ``{of}``, ``{on}``.
+    The values are added to the id of each. In its sentence ``says``, ``{of}``, ``{than}``, ``{on}`` and ``{by}`` are
+    replaced by their labels.
     """
     listed = [field for field in ("of", "than", "on", "by") if isinstance(entry.get(field), list)]
     if not listed:
@@ -290,14 +299,14 @@ def _expand_lists(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _label(name: str) -> str:
-    """Return the label of a data set or variant in tables; other names unchanged."""
+    """Return the label of a data set or trained variant in tables; other names unchanged."""
     variant = parse_settings({}).experiments.variants.get(name)
     return DATASET_NAMES.get(name, variant.label if variant else name)
 
 
 def _table_entries(path: Path, table: PrintedTable) -> Iterator[dict[str, Any]]:
-    """Yield an entry of kind ``figure`` for every number of a printed table. Raises ClaimsError where ``rows`` names a
-    row that the table does not have."""
+    """Yield an entry of kind ``figure`` for every number of a table of the paper. Raises ClaimsError where ``rows``
+    names a row that the table does not have."""
     csv_path = path.parent / table.file
     rows = [row for _, row in read_table(csv_path, ("method", "dataset"), ClaimsError)]
     if unknown := sorted(set(table.rows) - {row.get("method") for row in rows}):
@@ -314,7 +323,8 @@ def _table_entries(path: Path, table: PrintedTable) -> Iterator[dict[str, Any]]:
 
 
 def _price_entries(place: str) -> Iterator[dict[str, Any]]:
-    """Yield an entry of kind ``setup`` for every price of the paper's sample record."""
+    """Yield an entry of kind ``setup`` for every price of the paper's sample patient record. ``place`` is where the
+    paper prints them."""
     for name, usd in sample_prices().items():
         yield {
             "id": f"price.{name}".replace(" ", "_"), "place": place, "kind": "setup", "printed": [f"{usd:.2f}"],

@@ -1,6 +1,6 @@
-"""What claims are compared with: means of methods on the same resampled cases, and training curves.
+"""The results that claims are judged by: metrics of methods on the same resampled cases, and training curves.
 
-Methods raise NotMeasured for what is missing.
+Functions raise NotMeasured where a result is missing.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from ..results import NotMeasured, Results, datasets_behind
 from ..table import Row
 from .verdict import Comparison, Effect, unique_runs
 
+# The model that the paper trains.
 BACKBONE = "Qwen3-4B-Instruct-2507"
 
 
@@ -25,11 +26,11 @@ BACKBONE = "Qwen3-4B-Instruct-2507"
 class Cells:
     """One metric of one or two methods on the same cases, in the units of the printed tables (accuracy in %).
 
-    ``samples`` [1 + resamples, methods] are their means, then bootstrap means of the same resampled cases. ``right`` is
-    the number of right diagnoses by method and run (``583+590 : 540``), and ``cases`` the number of test cases
-    (``1000``). For the average over data sets ``right`` is empty, since it weighs data sets and not cases alike, and
-    ``cases`` lists the numbers of all (``1000+400+200``). ``void`` says why a comparison of the methods supports
-    nothing (empty: it may).
+    ``samples`` [1 + resamples, methods] are first their means, then their bootstrap means; a resample has the same
+    cases for both. ``right`` are the numbers of right diagnoses by run (``583+590 : 540`` for two methods), and
+    ``cases`` is the number of test cases. For the average over data sets ``right`` is empty, since each data set counts
+    the same whatever its number of cases, and ``cases`` lists the numbers of all (``1000+400+200``). ``void`` says why
+    a comparison supports no conclusion (empty: it may).
     """
 
     metric: str
@@ -40,8 +41,9 @@ class Cells:
     void: str
 
     def compare(self, statistic: str) -> Comparison:
-        """Return a statistic with its 95% bootstrap interval: the ``mean`` of the first method; or of the first and the
-        second their ``difference``, their ``ratio``, or the ``reduction`` from second to first in %."""
+        """Return a statistic of the samples with its 95% bootstrap interval: the ``mean`` of the first method; or of
+        the first and second method their ``difference``, their ``ratio``, or the ``reduction`` from the second to the
+        first in %."""
         first, second = self.samples[:, 0], self.samples[:, -1]
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(second == 0, np.inf, first / second)
@@ -57,9 +59,10 @@ class Cells:
 
 
 class Evidence:
-    """Evaluations and training curves below a results folder.
+    """Evaluations and training curves in a results folder, as claims need them.
 
-    ``on`` in the methods is a data set or ``average``. Raises ProvenanceError where results do not belong together.
+    In the methods, ``on`` is the name of a data set, or ``average``. Raises ProvenanceError where results do not belong
+    together.
     """
 
     def __init__(self, settings: Settings, results: str | Path):
@@ -75,14 +78,15 @@ class Evidence:
         self._read_curves = cache(partial(read_curves, self.results.folder))
 
     def method(self, name: str) -> Method:
-        """Return the row or variant of this name. Raises NotMeasured for an unknown name."""
+        """Return the method of this name, an agent or trained variant. Raises NotMeasured for an unknown name."""
         try:
             return self.results.method(name)
         except KeyError:
             raise NotMeasured(f"this configuration has no agent or variant {name!r}") from None
 
     def why_not_comparable(self, on: str) -> str:
-        """Say why our figures on a data set cannot be compared with the paper's; empty where they can."""
+        """Say why our results on a data set cannot be compared with the paper's numbers: other cases, another scale,
+        another backbone model, or no language model as judge. Empty where they can."""
         if reason := self.why_other_cases(on):
             return reason
         backbone = Path(self.settings.policy.model).name
@@ -93,8 +97,8 @@ class Evidence:
         return "tables of names judge; the figure is of a language model's verdicts" if without_model else ""
 
     def why_other_cases(self, on: str) -> str:
-        """Say why the cases of a data set are not the paper's; empty where they are. Only the authors have the private
-        cases."""
+        """Say why our cases of a data set are not those of the paper; empty where they are. Only the authors have the
+        cases of the data set ``private``."""
         if any(is_synthetic(self.settings, dataset) for dataset in datasets_behind(on)):
             label = "the three data sets" if on == AVERAGE else DATASETS[on]
             return f"synthetic cases; the figure is of {label}"
@@ -103,17 +107,17 @@ class Evidence:
         return "" if self.settings.tier == "paper" else f"tier {self.settings.tier}; the figure is of the paper's scale"
 
     def summary(self, method: Method, dataset: str) -> Row:
-        """Return the results of a method on a data set with the main decoding, as of :meth:`Results.summary`."""
+        """Return the results of a method on a data set with the main decoding (:meth:`Results.summary`)."""
         row = self.results.summary(method, dataset, self.decoding)
         if "reason" in row:
             raise NotMeasured(row["reason"])
         return row
 
     def cells(self, names: Sequence[str], metric: str, on: str) -> Cells:
-        """Return means and bootstrap draws of a metric for the methods ``names``, from the same resampled cases.
+        """Return a metric of the methods ``names`` with bootstrap samples of the same cases. All trained methods count
+        with the same number of seeds.
 
-        All trained methods count with the same seeds. Raises EvaluationError where the methods were evaluated on
-        different cases.
+        Raises NotMeasured, and EvaluationError where the methods were evaluated on different cases.
         """
         methods = self.with_shared_seeds(names)
         rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets_behind(on)}
@@ -126,10 +130,11 @@ class Evidence:
         return Cells(metric, tuple(methods), samples, right, cases, void)
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
-        """Return metrics over the training of the variants ``names``, with the seeds that all of them have.
+        """Return the curves of ``metrics`` over the training of each of the variants ``names``, with the seeds that all
+        of them have.
 
-        Raises NotMeasured where a run diverged, has no metrics, or ended before the others: its last value is not that
-        of a whole training.
+        Raises NotMeasured where a run diverged, has no metrics, or ended before the others, since its last value is not
+        that of a whole training.
         """
         methods = self.with_shared_seeds(names)
         single = {run: replace(method, runs=(run,)) for method in methods for run in method.runs}
@@ -146,8 +151,8 @@ class Evidence:
         return curves
 
     def with_shared_seeds(self, names: Sequence[str]) -> list[Method]:
-        """Return the methods ``names``. Trained ones have the runs of the seeds that all of them were trained with,
-        which are the first few."""
+        """Return the methods ``names``. Trained ones keep only as many runs as each of them has, which are those of the
+        first seeds."""
         methods = [self.method(name) for name in names]
         with_seeds = [method for method in methods if method.group == TRAINED and method.runs]
         fewest = min((len(method.runs) for method in with_seeds), default=0)

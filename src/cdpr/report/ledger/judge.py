@@ -1,4 +1,4 @@
-"""The verdict on a claim: a comparison of two methods in the results, or of one method with a printed number."""
+"""The verdict on a claim of the paper, from the results of this pipeline."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Comparison, Effect, Ve
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
-    """Judge a claim by the results. The reason names the runs behind it that diverged. Raises EvaluationError or
-    TableError for results that cannot be used."""
+    """Return the verdict on a claim. ``not run`` is the verdict where results are missing. The reason in it names the
+    runs behind it that diverged. Raises EvaluationError or TableError for results that cannot be used."""
     if isinstance(claim, UntestedClaim):
         return Verdict(NOT_RUN, claim.why)
     try:
@@ -36,11 +36,12 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
-    """Compare a printed number with ours, if cases, scale, backbone and judge are the paper's.
+    """Compare a printed number with ours, if our cases, scale, backbone model and judge are the paper's; returns the
+    verdict. Raises NotMeasured otherwise.
 
-    Both numbers were measured on samples, so their errors are added as independent ones are (square and add; Newcombe,
-    Stat. Med. 17 (1998)). The error of a printed accuracy is binomial. Of other numbers the paper prints no spread, and
-    ours, on as many cases, replaces it.
+    Both numbers were measured on samples, so their errors are added as those of independent estimates (square and add;
+    Newcombe, Stat. Med. 17 (1998)). The error of a printed accuracy is binomial. The paper prints no spread of other
+    numbers; for these our error, on as many cases, is taken for both.
     """
     for name in filter(None, (claim.of, claim.than)):
         if not (method := evidence.method(name)).runs:
@@ -63,16 +64,17 @@ def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
 
 
 def agrees_with(printed: float, rounding: float, printed_error: float, measured: Effect) -> bool:
-    """Tell whether a printed number and a measured one may be the same: whether they differ by at most the rounding and
-    both errors together. ``printed_error`` is half the 95% interval of the printed number."""
+    """Tell whether a printed number and a measured one agree: whether they differ by at most the rounding plus the
+    combined error of both. ``printed_error`` is half the 95% interval of the printed number; that of the measured one
+    is the half of its interval on the side of the printed number."""
     value, low, high = measured
     measured_error = high - value if printed > value else value - low
     return abs(printed - value) <= rounding + math.hypot(measured_error, printed_error)
 
 
 def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Comparison:
-    """Measure the statistic of a claim on as many test cases as the paper has. The mean of one method has the interval
-    of the tables."""
+    """Return the statistic of a claim, measured on as many test cases as the paper has. The mean of a single method has
+    the interval of the tables. Raises NotMeasured for another number of cases."""
     cells = evidence.cells([claim.of, claim.than] if claim.than else [claim.of], claim.metric, claim.on)
     paper_cases = int(read_paper()[f"text:cases.{claim.on}"])
     if cells.cases != paper_cases:
@@ -88,14 +90,15 @@ def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Compariso
 
 
 def _measure_final_accuracy(claim: FigureClaim, evidence: Evidence) -> Comparison:
-    """Measure the accuracy of the last validation in %, with its interval over seeds and validation cases."""
+    """Return the accuracy of the last validation in %, with its interval over seeds and validation cases."""
     (curve,) = evidence.curves([claim.of], "accuracy")
     verdicts = final_verdicts(evidence.results.folder, curve.runs)
     return measure_final_accuracy(verdicts, evidence.settings, unit="%", n=verdicts.shape[1], runs=curve.runs)
 
 
 def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
-    """Compare two methods on the same test cases: one above or below the other, or both close together."""
+    """Compare two methods on the same test cases: one above or below the other, or both close together. Returns the
+    verdict."""
     pair = evidence.cells([claim.of, claim.than], claim.metric, claim.on)
     first, second = pair.samples.T
     difference = Effect.of_samples(first - (claim.times or 1.0) * second)
@@ -112,7 +115,7 @@ def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
 
 
 def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
-    """Compare one row, point of a sweep or data set with all others."""
+    """Compare one method, value of a swept setting, or data set with all others. Returns the verdict."""
     if claim.among == "data_sets":
         return _judge_data_sets(claim, evidence)
     if claim.sweep:
@@ -123,7 +126,8 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 
 
 def _judge_peak(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
-    """Compare a point of a sweep with its other points; with too few seeds of any point the claim is open."""
+    """Compare one value of a swept setting with its other values; returns the verdict. It is open where any of them was
+    trained with too few seeds."""
     points = sweeps(evidence.settings, "sensitivity").get(claim.sweep, {})
     peak = points.get(claim.value)
     if peak is None:
@@ -141,7 +145,7 @@ def _judge_peak(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 def _compare_with_rivals(
     claim: SuperlativeClaim, name: str, rivals: Sequence[str], noun: str, evidence: Evidence
 ) -> Verdict:
-    """Compare a method with each of its ``rivals``, which ``noun`` calls ``rows`` or ``points``.
+    """Compare a method with each of its ``rivals``, called by the ``noun`` (``rows``) in reasons; returns the verdict.
 
     A rival that was not run might refute the claim, so the claim is reproduced only where all were run.
     """
@@ -163,8 +167,8 @@ def _compare_with_rivals(
 
 
 def _judge_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
-    """Compare one method on one data set with the others. They have different cases, which are resampled independently,
-    so the difference is not paired."""
+    """Compare a method's metric on one data set with its metric on each of the others; returns the verdict. Data sets
+    have different cases, which are resampled independently."""
     here = evidence.cells([claim.of], claim.metric, claim.on)
     comparisons = []
     for dataset in DATASETS:
@@ -177,7 +181,7 @@ def _judge_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     return judge_comparisons(comparisons, evidence.why_not_comparable(AVERAGE))
 
 
-# By kind of claim.
+# The functions that judge a claim, by its kind.
 _JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {
     "figure": judge_figure, "compare": judge_comparison, "training": judge_training, "best": judge_superlative,
     "setup": judge_setup, "study": judge_study,

@@ -1,4 +1,4 @@
-"""The ledger as JSON, as pages to read and as a table."""
+"""The verdicts on all claims of the paper as JSON, as Markdown pages and as CSV."""
 
 import json
 import math
@@ -23,10 +23,11 @@ _DECIMALS = 6
 
 
 def write_claims(settings: Settings, job: Job) -> None:
-    """Stage ``write_claims``: judge every claim of the paper by the results, and write them as ``json``, ``md`` and
-    ``csv``; claims about training time are judged in ``time``. The counts become metrics.
+    """Stage ``write_claims``: judge every claim of the paper by the results, and write the verdicts as ``json``, ``md``
+    and ``csv``. Claims about training time are judged in the separate page ``time``, since time differs between runs.
+    The numbers of claims by verdict become metrics of the job.
 
-    What was not run, or is missing, is a verdict of its own. Raises ClaimsError for a malformed ``claims.yaml``, and
+    A claim without results has the verdict `not run`. Raises ClaimsError for a malformed ``claims.yaml``, and
     ProvenanceError, EvaluationError or TableError for results that cannot be used; nothing is written then.
     """
     results, claims = job.inputs["results"], read_claims()
@@ -50,8 +51,8 @@ def write_claims(settings: Settings, job: Job) -> None:
 def make_ledger(
     settings: Settings, results: str | Path, claims: Iterable[Claim], judged_apart: Sequence[Claim] = ()
 ) -> dict[str, Any]:
-    """Judge claims by the results below a folder. Returns the fields of :class:`Ledger` as plain values. Claims
-    ``judged_apart`` get the verdict `timed apart`."""
+    """Judge claims by the results in a folder. Returns the fields of :class:`Ledger` as plain values. The claims
+    ``judged_apart`` are not judged; they get the verdict `timed apart`."""
     evidence = Evidence(settings, results)
     judged = []
     for claim in claims:
@@ -62,7 +63,8 @@ def make_ledger(
 
 
 def _add_verdict(claim: Claim, verdict: Verdict) -> JudgedClaim:
-    """Join a claim and its verdict. Numbers are rounded; those that are not finite become None."""
+    """Return a claim joined with its verdict. Numbers are rounded to six decimals; those that are not finite become
+    None."""
     fields = asdict(verdict)
     for name in ("measured", "low", "high"):
         is_number = fields[name] is not None and math.isfinite(fields[name])
@@ -72,7 +74,8 @@ def _add_verdict(claim: Claim, verdict: Verdict) -> JudgedClaim:
 
 
 def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:
-    """Write the page ``claims.md``: counts, headline claims, undecidable claims, then all claims by place."""
+    """Return the page ``claims.md``: numbers of claims by verdict, headline claims, undecidable claims, then all claims
+    by their place in the paper. ``ledger`` is that of :func:`make_ledger`."""
     rows = [_table_row(entry) for entry in ledger["claims"]]
     counts = [{"verdict": name, "claims": count, "means": COUNTED[name]} for name, count in ledger["counts"].items()]
     counted = layout.part(
@@ -90,7 +93,7 @@ def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:
 
 
 def _table_row(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a claim of ``claims.json`` as the row of a table, with its numbers as text."""
+    """Return an entry of ``claims.json`` as the row of a table, with its numbers, lists and counts as text."""
     value, low, high = (entry[name] for name in ("measured", "low", "high"))
     no_interval = low is None or high is None
     text = "" if value is None else number(value) if no_interval else interval(value, low, high)
@@ -105,7 +108,8 @@ def _table_row(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _csv_value(value: Any) -> Any:
-    """Return a value as CSV has it: ``true`` and ``false``, and sequences as words with spaces between."""
+    """Return a value as the CSV shows it: ``true`` and ``false``, and lists as words with spaces between; others
+    unchanged."""
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value

@@ -1,4 +1,4 @@
-"""Claims about the setup: whether the configuration, the workflow and its prices are as the paper says."""
+"""Verdicts on claims about the setup: whether the settings, the workflow and its prices are as the paper says."""
 
 import math
 from typing import Any
@@ -13,15 +13,16 @@ from .verdict import OTHERWISE, STATED, Verdict
 
 
 def judge_setup(claim: SetupClaim, evidence: Evidence) -> Verdict:
-    """Compare a value of the setup with that of the claim: `as stated` or `set otherwise`."""
+    """Compare a value of the setup with that of the claim. Returns the verdict `as stated` or `set otherwise`. Raises
+    NotMeasured where it is about the paper's own cases, which are not here."""
     value, description = _find_value(claim, evidence)
     cases = value if claim.what == "cases" else None
     return Verdict(STATED if _equal(value, claim.value) else OTHERWISE, description, n=cases)
 
 
 def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
-    """Return the value of the setup that a claim is about, and a description of it. Of several settings the description
-    names those that differ from the claim, if any do."""
+    """Return the value of the setup that a claim is about, and a sentence that describes it. Of several settings the
+    sentence names those that differ from the claim, or all where none does."""
     settings, names = evidence.settings, claim.names
     match claim.what:
         case "cases":
@@ -59,7 +60,8 @@ def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
 
 
 def _equal(value: Any, expected: Any) -> bool:
-    """Tell whether two values are equal; numbers up to rounding, dicts by the keys of ``expected``."""
+    """Tell whether two values are equal. Numbers are compared up to rounding, and dicts by the keys of ``expected``
+    alone."""
     if isinstance(expected, dict):
         return all(_equal(value[name], other) for name, other in expected.items())
     if all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in (value, expected)):
@@ -68,5 +70,5 @@ def _equal(value: Any, expected: Any) -> bool:
 
 
 def _show(value: Any) -> str:
-    """Write the value of a setting: ``none`` for None, floats without trailing zeros."""
+    """Return the value of a setting as text: ``none`` for None, floats without trailing zeros."""
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

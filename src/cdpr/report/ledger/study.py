@@ -1,6 +1,6 @@
-"""Claims about the expert study, judged by its analysis.
+"""Verdicts on claims about the expert study, whose raters score the decisions of several methods.
 
-Simulated raters are no physicians: their scores support at most the same direction, and the verdict says so.
+Simulated raters are no physicians. Their scores support a claim's direction at most, and the verdict says so.
 """
 
 from dataclasses import replace
@@ -16,7 +16,8 @@ from .verdict import Comparison, Effect, Verdict, judge_comparisons
 
 
 def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
-    """Compare scores of the study with each other, or the agreement of its raters with a number."""
+    """Compare scores of the study with each other, or the agreement of its raters with a number. Returns the verdict.
+    Raises NotMeasured where nothing was rated."""
     path = evidence.results.folder / "study" / "analysis.json"
     if not path.exists():
         raise NotMeasured("missing: study/analysis.json (snakemake expert_study)")
@@ -35,8 +36,8 @@ def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
 
 
 def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
-    """Compare our mean score on a dimension, or on each, with that of the best baseline. Raises NotMeasured where no
-    state has scores of both on the dimension with the smallest lead."""
+    """Compare our mean score on a dimension, or on each, with that of the best baseline. Returns a comparison per
+    dimension. Raises NotMeasured where no state has scores of both methods on the dimension with the smallest lead."""
     names = (claim.dimension,) if claim.dimension else dimensions()
     leads = {name: _effect(analysis.lead, name) for name in names}
     weakest = min(leads, key=lambda name: leads[name].value)
@@ -52,7 +53,8 @@ def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) ->
 
 
 def _compare_largest_lead(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
-    """Compare our lead on a dimension with zero, and with our largest lead on another dimension."""
+    """Compare our lead on a dimension with zero, and with our largest lead on another dimension. Returns one
+    comparison, with the smaller support of the two."""
     lead, excess = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
     support = lead if lead.low <= excess.low else excess  # also where an interval is missing
     text = f"{_scores(analysis, claim.dimension)}; the lead is {excess.value:+.2f} above the largest other one"
@@ -60,8 +62,11 @@ def _compare_largest_lead(claim: StudyClaim, analysis: Analysis, evidence: Evide
 
 
 def _compare_two(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
-    """Compare the mean scores of two methods on some dimensions. The analysis holds no draws that both means share, so
-    the interval of their difference is that of the most different ends."""
+    """Compare the mean scores of two methods on each of some dimensions. Returns a comparison per dimension.
+
+    The analysis has an interval for each mean, but none for their difference. So the ends of the difference are taken
+    from the ends of both intervals that are farthest apart, which makes it too wide rather than too narrow.
+    """
     runs = tuple(_rated_run(name, analysis, evidence) for name in (claim.of, claim.than))
     comparisons = []
     for name in claim.on_dimensions:
@@ -73,7 +78,7 @@ def _compare_two(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> l
 
 
 def _compare_agreement(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
-    """Compare the lowest of the alphas of all dimensions with the number of the claim."""
+    """Compare the lowest of the alphas of all dimensions with the number of the claim. Returns one comparison."""
     alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
     name = min(alphas, key=lambda name: alphas[name].value)
     comparison = _comparison(analysis, alphas[name], f"lowest on {name.replace('_', ' ')}")
@@ -81,13 +86,14 @@ def _compare_agreement(claim: StudyClaim, analysis: Analysis, evidence: Evidence
 
 
 def _comparison(analysis: Analysis, effect: Effect, text: str) -> Comparison:
-    """Return a comparison of scores of all runs, in points of the scale, which supports the claim as far as it is
-    positive."""
+    """Return a comparison of scores over all rated runs. It supports the claim as far as ``effect``, in points of the
+    scale, is positive."""
     return Comparison(effect, text, "points", n=analysis.states, runs=tuple(analysis.runs), support=effect)
 
 
 def _rated_run(name: str, analysis: Analysis, evidence: Evidence) -> str:
-    """Return the rated run of a method, which goes by our name or the paper's. Raises NotMeasured without one."""
+    """Return the rated run of the method with this name, which may be ours or the paper's. Raises NotMeasured where
+    none of its runs was rated."""
     for method in evidence.results.methods:
         rated = [run for run in method.runs if run in analysis.runs]
         if rated and name in (method.name, method.paper):
@@ -96,7 +102,8 @@ def _rated_run(name: str, analysis: Analysis, evidence: Evidence) -> str:
 
 
 def _effect(intervals: dict[str, Interval], name: str) -> Effect:
-    """Return an interval of the analysis as an effect. Raises NotMeasured where it is missing or undefined."""
+    """Return the interval ``intervals[name]`` of the analysis as an effect. Raises NotMeasured where it is missing or
+    undefined."""
     if name not in intervals:
         raise NotMeasured("fewer than two methods were rated")
     estimate = intervals[name]
@@ -109,7 +116,8 @@ def _effect(intervals: dict[str, Interval], name: str) -> Effect:
 
 
 def _scores(analysis: Analysis, dimension: str) -> str:
-    """Write the mean scores of ours and of the best baseline: ``4.70 against gpt_5_4 4.00``."""
+    """Return the mean scores of our method and of the best baseline on a dimension as text: ``4.70 against gpt_5_4
+    4.00``."""
     baseline = analysis.next_best(dimension)
     ours, other = (analysis.scores[dimension][run].value or 0 for run in (analysis.ours, baseline))
     return f"{ours:.2f} against {baseline} {other:.2f}"

@@ -1,7 +1,7 @@
-"""Comparisons of trainings by time, tokens and final validation accuracy.
+"""Verdicts on claims about training: time, generated tokens and final validation accuracy.
 
-Intervals of times and tokens are Student's over seeds, since training has no cases to resample. Final accuracy
-resamples seeds and validation cases, as tables do with test cases.
+Intervals of times and tokens are Student's over training seeds, since training has no cases to resample. Those of final
+accuracy resample seeds and validation cases.
 """
 
 from dataclasses import replace
@@ -28,8 +28,8 @@ _SPENT = {
 
 
 def judge_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
-    """Compare two trainings by time, tokens or final accuracy, or one training's tokens of probes with its tokens of
-    continuations."""
+    """Compare two trainings by time, tokens or final accuracy, or two parts of the tokens of one training. Returns the
+    verdict."""
     compare = {"final_accuracy": _compare_final_accuracy, "probes": _compare_probes}.get(claim.by, _compare_spent)
     comparison = compare(claim, evidence)
     if claim.within:
@@ -40,7 +40,8 @@ def judge_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
 
 
 def over_seeds(values: np.ndarray) -> Effect:
-    """Return the mean of values [seeds] with Student's 95% interval; one seed has none."""
+    """Return the mean of values [seeds] with Student's 95% interval over seeds; for a single seed the ends of the
+    interval are NaN."""
     if len(values) < 2:
         return Effect(float(values.mean()))
     from scipy.special import stdtrit
@@ -51,8 +52,11 @@ def over_seeds(values: np.ndarray) -> Effect:
 
 
 def _compare_spent(claim: TrainingClaim, evidence: Evidence) -> Comparison:
-    """Measure seconds or tokens of ``of`` minus those of ``than``; with ``nearer_to``, the same of their distances from
-    it."""
+    """Return the seconds or tokens that the training of ``of`` takes minus those of ``than``, with their interval. With
+    ``nearer_to``, it is the difference between the distances of both from this third variant.
+
+    Raises NotMeasured where a training reaches the accuracy in question at its start.
+    """
     names = filter(None, [claim.of, claim.than, claim.nearer_to])
     curves = evidence.curves(list(names), "accuracy")
     spent = [_spent_until(curve, claim.by, claim.share) for curve in curves]
@@ -70,8 +74,8 @@ def _compare_spent(claim: TrainingClaim, evidence: Evidence) -> Comparison:
 
 
 def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
-    """Return the seconds or tokens [seeds] of training until the accuracy first reaches a share of its final value, or
-    to the end (None)."""
+    """Return the seconds or tokens (``axis``) [seeds] of training until validation accuracy first reaches the fraction
+    ``share`` of its final value; until the end where ``share`` is None."""
     spent, accuracy = curve.values[axis], curve.values["accuracy"]
     if share is None:
         return spent[:, -1]
@@ -80,7 +84,8 @@ def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
 
 
 def _compare_final_accuracy(claim: TrainingClaim, evidence: Evidence) -> Comparison:
-    """Measure the final validation accuracy of ``of`` minus that of ``than``, in points."""
+    """Return the final validation accuracy of ``of`` minus that of ``than``, in percentage points, with its
+    interval."""
     curves = evidence.curves([claim.of, claim.than], "accuracy")
     first, second = (final_verdicts(evidence.results.folder, curve.runs) for curve in curves)
     means = _labelled(curves, [f"{100 * verdicts.mean():.2f}%" for verdicts in (first, second)])
@@ -89,10 +94,11 @@ def _compare_final_accuracy(claim: TrainingClaim, evidence: Evidence) -> Compari
 
 
 def measure_final_accuracy(verdicts: np.ndarray, settings: Settings, **fields: Any) -> Comparison:
-    """Measure the mean of ``verdicts`` [seeds, validation cases], 1 right and 0 wrong, or of differences of verdicts.
+    """Return the mean of ``verdicts`` [seeds, validation cases] (1 right, 0 wrong, or differences of these), in %, with
+    its 95% interval over seeds and cases. ``fields`` are further fields of the returned comparison.
 
-    Returns it in % with its 95% interval over seeds and cases; ``fields`` are further fields of the comparison. It is
-    void with too few seeds, or with seeds that do not differ.
+    It supports no conclusion (``void``) with fewer than :data:`LEAST_FINAL_SEEDS` seeds, or where all seeds have the
+    same mean.
     """
     value = 100 * float(verdicts.mean())
     if len(verdicts) < LEAST_FINAL_SEEDS:
@@ -104,7 +110,8 @@ def measure_final_accuracy(verdicts: np.ndarray, settings: Settings, **fields: A
 
 
 def _compare_probes(claim: TrainingClaim, evidence: Evidence) -> Comparison:
-    """Measure the tokens of probes over those of continuations, each summed over the training of ``of``."""
+    """Return the ratio of two parts of the tokens that the training of ``of`` generated: those that sample next actions
+    (probes) over those that continue episodes. Raises NotMeasured where no episode was continued."""
     curves = evidence.curves([claim.of], "probe_tokens", "continuation_tokens", prefix="credit/")
     probes, continuations = (curves[0].values[f"{name}_tokens"].sum(axis=1) for name in ("probe", "continuation"))
     if np.any(continuations == 0):
@@ -115,5 +122,6 @@ def _compare_probes(claim: TrainingClaim, evidence: Evidence) -> Comparison:
 
 
 def _labelled(curves: list[Curves], figures: list[str]) -> str:
-    """Write the figures of several methods: ``CDPR 31.2 against GRPO 25.0``."""
+    """Return the results of several methods as text: ``CDPR 31.2 against GRPO 25.0``. ``figures`` are the formatted
+    numbers of the curves."""
     return " against ".join(f"{curve.method.label} {figure}" for curve, figure in zip(curves, figures, strict=True))

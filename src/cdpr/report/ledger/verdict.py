@@ -1,7 +1,8 @@
-"""Verdicts with the rules that all kinds of claims share, and ``claims.json``, typed.
+"""Verdicts on claims, the rules that all kinds of claims share, and the types of ``claims.json``.
 
-A printed number is compared with ours only on the paper's cases, as many as it states, at tier `paper`, with its
-backbone and a language model as judge. Elsewhere it is not run, and a direction is at most the same.
+A printed number is compared with ours only on the paper's cases, on as many as it states, at tier `paper`, with the
+paper's backbone model and a language model as judge. Elsewhere its verdict is `not run`, and a claimed direction is
+`same direction` at best.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from ..table import interval
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"
 UNDECIDABLE = "undecidable"
-# What claims are counted by, in the order of the page, and what it means.
+# The verdicts by which claims are counted, in the order of the page, with their meaning.
 COUNTED = {
     REPRODUCED: "on the data, at the scale, with the backbone and a judge as in the paper: the printed figure in the "
     "interval, or the claimed direction with an interval that excludes the contrary",
@@ -36,36 +37,38 @@ COUNTED = {
     OTHERWISE: "of the configuration, no result: this run is set up differently",
     UNDECIDABLE: "no result could ever decide it: a definition, an argument, or a fact of the authors' own setup",
 }
-# What the headline of the ledger sums up: the sum's name, and the verdicts in it.
+# The sums of the headline: the name of each, and the verdicts that it counts.
 _SUMS = {"measured": (REPRODUCED, SAME, OPEN, DEVIATES), "not run": (NOT_RUN,), "about settings": (STATED, OTHERWISE),
          "about time": (APART,), "untestable": (UNDECIDABLE,)}  # fmt: skip
 
 
 class Effect(NamedTuple):
-    """A statistic with the ends of its 95% interval; they are NaN where there is none, as for a single seed."""
+    """A statistic with the ends of its 95% interval. The ends are NaN where there is no interval, as for a single
+    seed."""
 
     value: float
     low: float = nan
     high: float = nan
 
     def minus(self, amount: float) -> "Effect":
-        """Return by how much the statistic exceeds an amount."""
+        """Return the effect minus a fixed amount."""
         return Effect(*(end - amount for end in self))
 
     def toward(self, side: str | None) -> "Effect":
-        """Return the statistic for the side ``above``, or its negative for the side ``below``; so it is positive on the
-        claimed side of zero."""
+        """Return the effect itself for the side ``above`` or None; for the side ``below`` its negative. So it is
+        positive where it is on the claimed side of zero."""
         return Effect(-self.value, -self.high, -self.low) if side == "below" else self
 
     def inside(self, margin: float) -> "Effect":
-        """Return how far the statistic is from the ends of ``±margin``; positive inside."""
+        """Return ``margin`` minus the absolute value of the effect, with its interval. It is positive where the effect
+        lies between ``-margin`` and ``margin``."""
         ends = abs(self.low), abs(self.high)
         nearest_to_zero = 0.0 if self.low <= 0 <= self.high else min(ends)
         return Effect(margin - abs(self.value), margin - max(ends), margin - nearest_to_zero)
 
     @classmethod
     def of_samples(cls, samples: np.ndarray) -> "Effect":
-        """Return the effect whose ``samples`` [1 + resamples] are its value, then its bootstrap values."""
+        """Return the effect of ``samples`` [1 + resamples], which are its value, then its bootstrap values."""
         return cls(float(samples[0]), *percentile_interval(samples[1:]))
 
 
@@ -77,8 +80,9 @@ class Comparison:
     """What a claim is judged by. ``measured`` is a statistic of the compared methods in ``unit``, and ``text`` says
     what was compared (``CDPR 53.07 against GRPO 47.33``).
 
-    ``support`` is positive where the claim holds. ``void`` says why the comparison supports nothing, whatever its
-    interval (empty: it may). ``k``, ``n`` and ``runs`` are those of :class:`Verdict`.
+    ``support`` is how far the statistic is on the claimed side: positive where the claim holds. ``void`` says why the
+    comparison supports no conclusion, whatever its interval (empty: it may). ``k``, ``n`` and ``runs`` are those of
+    :class:`Verdict`.
     """
 
     measured: Effect
@@ -91,19 +95,19 @@ class Comparison:
     support: Effect = NO_EFFECT
 
     def verdict(self, verdict: str, why: str) -> "Verdict":
-        """Make a verdict that shows this comparison."""
+        """Return the verdict of this name, with the reason ``why``, that shows this comparison."""
         seeds = tuple(sorted(set(seeds_of_runs(self.runs))))
         return Verdict(verdict, why, *self.measured, self.unit, self.k, self.n, "", seeds, self.runs)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict with its reason ``why``, and what was measured: ``measured`` with its 95% interval ``low`` to ``high``,
-    in ``unit``.
+    """A verdict on a claim with its reason ``why``, and what was measured: the number ``measured`` with the ends
+    ``low`` and ``high`` of its 95% interval, in ``unit``.
 
-    ``k`` counts right diagnoses of ``n`` cases. For the average, which gives data sets equal weight, ``k`` is empty and
-    ``n`` lists the counts. ``scope`` says with how many of the others a superlative was compared. ``runs`` are those
-    that the verdict rests on, and ``seeds`` their training seeds.
+    ``k`` counts right diagnoses among ``n`` cases. For the average, in which data sets count alike, ``k`` is empty and
+    ``n`` lists the numbers of cases. ``scope`` says with how many of the others a method was compared that is claimed
+    to be the best. ``runs`` are those that the verdict rests on, and ``seeds`` their training seeds.
     """
 
     verdict: str
@@ -120,15 +124,15 @@ class Verdict:
 
 
 def unique_runs(entries: Iterable[Any]) -> tuple[str, ...]:
-    """Return the ``runs`` of methods, curves or comparisons, each once."""
+    """Return the ``runs`` of methods, curves or comparisons, each name once, in their order."""
     return tuple(dict.fromkeys(run for entry in entries for run in entry.runs))
 
 
 def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "", incomplete: str = "") -> Verdict:
-    """Judge a claim that needs all of these comparisons, of which a single one refutes it.
+    """Return the verdict on a claim that holds only if all of these comparisons support it; a single one can refute it.
 
-    The verdict shows the comparison with the least support, or the one that refutes the claim most clearly. Its runs
-    are those of all. A comparison that is void supports nothing, and refutes nothing. The other arguments are those of
+    The verdict shows the comparison with the least support; if any refutes the claim, the one that does so most
+    clearly. Its runs are those of all. A void comparison neither supports nor refutes. The other arguments are those of
     :func:`directional`.
     """
     contrary = [one for one in comparisons if one.support.high < 0]
@@ -150,10 +154,11 @@ def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "",
 
 
 def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", void: str = "") -> tuple[str, str]:
-    """Return verdict and reason for an effect that is positive where the claim holds.
+    """Return the verdict and its reason for an effect that is positive where the claim holds.
 
-    ``unlike_paper`` says why the result cannot be the paper's, and ``incomplete`` what part of the claim was not run:
-    either prevents `reproduced`. ``void`` says why the comparison supports nothing, whatever its interval.
+    ``unlike_paper`` says why the result cannot be the paper's, and ``incomplete`` which part of the claim was not run;
+    with either, the verdict is `same direction` instead of `reproduced`. ``void`` says why the comparison supports no
+    conclusion; then the verdict is `open`.
     """
     if void or isnan(support.low):
         verdict, reason = OPEN, void or "one seed: no interval"
@@ -169,7 +174,7 @@ def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", v
 
 @dataclass(frozen=True, kw_only=True)
 class _Statement:
-    """The fields of a :class:`~cdpr.report.ledger.claims.Claim` that the ledger shows."""
+    """The fields of a :class:`~cdpr.report.ledger.claims.Claim` that ``claims.json`` has."""
 
     id: str
     also: tuple[str, ...] = ()
@@ -182,11 +187,11 @@ class _Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedClaim(Verdict, _Statement):
-    """What a claim says, and the verdict on it."""
+    """A claim of the paper with the verdict on it: an entry of ``claims.json``."""
 
     @property
     def figure(self) -> str:
-        """What was measured, as text: ``4.93 [2.10, 7.76] points``; empty without."""
+        """What was measured, as text: ``4.93 [2.10, 7.76] points``; empty where nothing was."""
         if self.measured is None:
             return ""
         text = f"{self.measured:.4g}"
@@ -197,7 +202,8 @@ class JudgedClaim(Verdict, _Statement):
 
     @property
     def cases(self) -> str:
-        """Counts and seeds as text: ``58 / 100, seeds 0, 1`` or ``N = 100``."""
+        """Numbers of cases and training seeds, as text: ``58 / 100, seeds 0, 1``, or ``N = 100`` without right
+        diagnoses to count."""
         count = f"{self.k} / {self.n}" if self.k and self.n else f"N = {self.n}" if self.n else ""
         seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
         return ", ".join(filter(None, (count, seeds)))
@@ -205,9 +211,9 @@ class JudgedClaim(Verdict, _Statement):
 
 @dataclass
 class Ledger:
-    """All claims with their verdicts. ``judges`` are sentences about who judged the diagnoses behind them. ``counts``
-    are the numbers of claims by what they count as, in the order of the page; ``headline`` sums them up (``443 claims:
-    73 measured, ...``)."""
+    """All claims with their verdicts, as in ``claims.json``. ``marks`` are words on the origin of the cases, and
+    ``judges`` are sentences about who judged the diagnoses. ``counts`` are the numbers of claims by verdict, in the
+    order of the page; ``headline`` sums them up (``443 claims: 73 measured, ...``)."""
 
     __pydantic_config__ = ConfigDict(hide_input_in_errors=True)
 
@@ -227,8 +233,8 @@ class Ledger:
 
 
 def read_ledger(settings: Settings, path: Path) -> Ledger | None:
-    """Read ``claims.json``; returns None where there is none. Raises ProvenanceError for a ledger of another tier, and
-    for a file that is not a ledger."""
+    """Read ``claims.json``; returns None where there is none. Raises ProvenanceError for a file that is no ledger, and
+    for one of another tier (scale of the experiment) than the settings."""
     if not path.exists():
         return None
     try:
