@@ -146,7 +146,8 @@ class Results:
         first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
         for part in datasets_behind(dataset):
             by_run(pd.concat([self.rows(method, part, decoding) for method in first_runs]), ["correct"])  # raises
-        return np.stack([np.vstack([[row[name] for name in METRICS], row["draws"]]) for row in rows], axis=1)
+        means_and_draws = [np.vstack([[row[name] for name in METRICS], row["draws"]]) for row in rows]
+        return np.stack(means_and_draws, axis=1)
 
     def _compute_estimates(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return every metric of a method with its interval and bootstrap ``draws``, on one data set or on average, as

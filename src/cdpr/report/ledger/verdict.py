@@ -135,18 +135,19 @@ def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "",
     clearly. Its runs are those of all. A void comparison neither supports nor refutes. The other arguments are those of
     :func:`directional`.
     """
-    contrary = [one for one in comparisons if one.support.high < 0]
-    refuting = [one for one in contrary if not one.void]
+    contrary = [comparison for comparison in comparisons if comparison.support.high < 0]
+    refuting = [comparison for comparison in contrary if not comparison.void]
     if refuting:
-        shown, void = min(refuting, key=lambda one: one.support.high), ""
+        shown, void = min(refuting, key=lambda comparison: comparison.support.high), ""
     else:
-        shown = min(comparisons, key=lambda one: one.support.value)
-        void = next((one.void for one in comparisons if one.void), "")
-    weakest = Effect(*np.min([one.support for one in comparisons], axis=0).tolist())
+        shown = min(comparisons, key=lambda comparison: comparison.support.value)
+        void = next((comparison.void for comparison in comparisons if comparison.void), "")
+    # The least value, the least low end and the least high end of all.
+    weakest = Effect(*np.min([comparison.support for comparison in comparisons], axis=0).tolist())
     verdict, reason = directional(weakest, unlike_paper, incomplete, void)
     why = f"{shown.text}: {reason}"
     if (count := len(comparisons)) > 1:
-        ahead = sum(one.support.value > 0 for one in comparisons)
+        ahead = sum(comparison.support.value > 0 for comparison in comparisons)
         why = f"ahead in {ahead} of {count} comparisons"
         why += f"; clearly behind in {len(contrary)}" if contrary else ""
         why += f"; {'refuted by' if refuting else 'closest'}: {shown.text}; {reason}"
