@@ -63,7 +63,7 @@ class Oracle:
         continued = stop + max(best_gain, 0.0)  # the value of the state after a request that brought nothing
 
         def value(action: ActionKey) -> float | None:
-            """Return the expected utility after an action, from here on; None for an examination unknown to the model."""
+            """Return the expected utility of an action from here on; None for an examination unknown to the model."""
             kind, text = action
             if kind == "end":
                 return self._probability_right(p, text) if text else stop
