@@ -15,8 +15,8 @@ from .table import Row
 
 
 def labelled_agents(settings: Settings) -> set[str]:
-    """Return the names of the agents whose labels stand beside their points: the policy before training, all variants
-    of the main table, and value of information, which knows the model of the synthetic hospital."""
+    """Return the names of the agents whose labels are written beside their points: the policy before training, all
+    variants of the main table, and value of information, which knows the model of the synthetic hospital."""
     return {"warm_start", "value_of_information", *labels_of(settings, "main_table")}
 
 

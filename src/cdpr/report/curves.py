@@ -44,7 +44,7 @@ class Curves:
 
     def split_where_seeds_end(self) -> Iterator[Self]:
         """Yield the curves in consecutive segments; each has only the seeds that last to the end of the segment. One
-        mean over all points would jump where a diverged seed ends, since it goes on over the other seeds."""
+        mean over all points would jump where a diverged seed ends, since it continues over the other seeds."""
         has_value = ~np.isnan(self.values["step"])
         last = has_value.shape[1] - 1
         ends = [at for at in range(last) if (has_value[:, at] != has_value[:, at + 1]).any()]
