@@ -27,6 +27,7 @@ class EscapingStream:
     Everything else is as in the wrapped ``stream``."""
 
     def __init__(self, stream: Any) -> None:
+        """Wrap the output stream ``stream``."""
         self._stream = stream
 
     def write(self, text: str) -> int:

@@ -90,9 +90,8 @@ class MDAgents(Framework):
         ``temperature`` None means that of discussions. Raises ModelFailure where the model gives no answer."""
         messages = [*clinician.messages, {"role": "user", "content": text}]
         call_seed = derive_seed(seed, clinician.name, len(messages))
-        if temperature is None:
-            temperature = self.talk_temperature
-        reply = await self.ask(messages, MAX_TOKENS, call_seed, temperature)
+        used_temperature = self.talk_temperature if temperature is None else temperature
+        reply = await self.ask(messages, MAX_TOKENS, call_seed, used_temperature)
         clinician.messages = [*messages, {"role": "assistant", "content": reply or NO_ANSWER}]
         return reply
 
@@ -197,8 +196,8 @@ class Meeting:
             report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
             for _ in range(self.agents.settings.turns):
                 somebody_talks = False
-                for n in range(len(group)):
-                    somebody_talks |= await self._let_talk(n, group, "\n\n".join([report, *self.log]).strip())
+                for index in range(len(group)):
+                    somebody_talks |= await self._let_talk(index, group, "\n\n".join([report, *self.log]).strip())
                 if not somebody_talks:
                     break
             answers = await self._tell_all(group, _PROMPT("final_answer", question=self.question))
@@ -206,17 +205,17 @@ class Meeting:
                 break
         return answers
 
-    async def _let_talk(self, n: int, group: Sequence[Participant], log: str) -> bool:
-        """Let clinician ``n`` of a group read the ``log`` of the debate and write messages to colleagues. Messages are
-        added to :attr:`log`. Returns whether the clinician wanted to talk."""
-        speaker = group[n]
+    async def _let_talk(self, speaker_index: int, group: Sequence[Participant], log: str) -> bool:
+        """Let one clinician of a group read the ``log`` of the debate and write messages to colleagues.
+        ``speaker_index`` is that of the clinician. The messages are added to :attr:`log`. Returns whether the clinician
+        wanted to talk."""
+        speaker = group[speaker_index]
         if not parse_yes_no(await self._tell(speaker, _PROMPT("talk", heard=log))):
             return False
         names = number_lines(clinician.name for clinician in group)
         reply = await self._tell(speaker, _PROMPT("whom", names=names))
-        indices = dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply))
-        for index in indices:
-            if 0 <= index < len(group) and index != n:
+        for index in dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply)):
+            if 0 <= index < len(group) and index != speaker_index:
                 name = group[index].name
                 message = await self._tell(speaker, _PROMPT("message", name=name))
                 self.log.append(f"{speaker.name} to {name}: {message}")

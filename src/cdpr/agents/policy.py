@@ -29,6 +29,7 @@ class PolicyAgent(Policy):
     """
 
     def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
+        """``prompts`` builds the prompts for ``model``; ``settings`` is the section ``policy``."""
         self.model, self.prompts, self.settings, self.temperature = model, prompts, settings, temperature
 
     @classmethod

@@ -55,26 +55,26 @@ class TreeOfReasoning(Framework):
         turn = derive_seed(seed, "turn", 0)
         opinions = await gather(*(self._give_opinions(n, text, trees, turn) for n, text in enumerate(evidence)))
         prompts = []
-        for m, doctor in enumerate(DOCTORS):
-            received = {DOCTORS[n]: given[m] for n, given in enumerate(opinions) if m in given}
+        for receiver, doctor in enumerate(DOCTORS):
+            received = {DOCTORS[n]: given[receiver] for n, given in enumerate(opinions) if receiver in given}
             feedback = join_by_author(received, received.values()) or _PROMPT("no_feedback")
-            prompts.append(_PROMPT("revise", doctor=doctor, tree=trees[m], feedback=feedback))
-        return await gather(*(self._ask(prompt, seed, "revision", m) for m, prompt in enumerate(prompts)))
+            prompts.append(_PROMPT("revise", doctor=doctor, tree=trees[receiver], feedback=feedback))
+        return await gather(*(self._ask(prompt, seed, "revision", receiver) for receiver, prompt in enumerate(prompts)))
 
-    async def _give_opinions(self, n: int, evidence: str, trees: list[str], seed: int) -> dict[int, str]:
-        """Ask doctor ``n`` whether to join the discussion, and for opinions about the trees of some other doctors,
-        drawn at random. ``evidence`` is that of the doctor's own field. Returns the opinions by the index of the other
-        doctor; none where the doctor does not join."""
-        doctor, evidence = DOCTORS[n], evidence or _PROMPT("no_section")
+    async def _give_opinions(self, speaker: int, evidence: str, trees: list[str], seed: int) -> dict[int, str]:
+        """Ask the doctor ``speaker`` (an index of :data:`DOCTORS`) whether to join the discussion, and for opinions
+        about the trees of some other doctors, drawn at random. ``evidence`` is that of the speaker's own field. Returns
+        the opinions by the index of the other doctor; none where the speaker does not join."""
+        doctor, tree, evidence = DOCTORS[speaker], trees[speaker], evidence or _PROMPT("no_section")
         prompt = _PROMPT("join", doctor=doctor, case=evidence, trees=join_by_author(DOCTORS, trees))
-        if not parse_yes_no(await self._ask(prompt, seed, "join", n)):
+        if not parse_yes_no(await self._ask(prompt, seed, "join", speaker)):
             return {}
-        rng = random.Random(derive_seed(seed, "addresses", n))
-        addressed = [m for m in range(len(DOCTORS)) if m != n and rng.random() < ADDRESSES]
+        rng = random.Random(derive_seed(seed, "addresses", speaker))
+        addressed = [peer for peer in range(len(DOCTORS)) if peer != speaker and rng.random() < ADDRESSES]
         calls = []
-        for m in addressed:
-            parts = {"doctor": doctor, "case": evidence, "tree": trees[n], "other": DOCTORS[m], "theirs": trees[m]}
-            calls.append(self._ask(_PROMPT("opinion", **parts), seed, "opinion", n, m))
+        for peer in addressed:
+            parts = {"doctor": doctor, "case": evidence, "tree": tree, "other": DOCTORS[peer], "theirs": trees[peer]}
+            calls.append(self._ask(_PROMPT("opinion", **parts), seed, "opinion", speaker, peer))
         return dict(zip(addressed, await gather(*calls), strict=True))
 
     async def _ask(self, prompt: str, seed: int, *call: object) -> str:

@@ -252,18 +252,18 @@ class Pools:
         (section "Rollout Cache")."""
         children: set[tuple] = set()
         for node in self.nodes.values():
-            actions = {action_of(self.group[i].steps[t], self.credit.diagnoses) for i, t in node.visits}
-            if len(actions) > 1:
-                for i, t in node.visits:
-                    for child in self.group[i].states[t + 1 : t + 2]:  # one state, or none after a diagnosis
-                        children.add(state_identity(child, self.credit.merge, i))
+            steps = [self.group[i].steps[t] for i, t in node.visits]
+            if len({action_of(step, self.credit.diagnoses) for step in steps}) > 1:
+                for index, decision in node.visits:
+                    following = self.group[index].states[decision + 1 : decision + 2]  # empty after a diagnosis
+                    children.update(state_identity(child, self.credit.merge, index) for child in following)
         return children
 
-    def ends_within(self, i: int, t: int) -> bool:
-        """Whether the suffix of trajectory i from decision t on has at most H decisions, not counting a forced
-        diagnosis. Every drawn continuation has."""
-        trajectory = self.group[i]
-        return len(trajectory.steps) - t - trajectory.forced <= self.credit.horizon
+    def ends_within(self, index: int, start: int) -> bool:
+        """Whether the suffix of the trajectory ``index``, from its decision ``start`` on, has at most H decisions, not
+        counting a forced diagnosis. Every drawn continuation has."""
+        trajectory = self.group[index]
+        return len(trajectory.steps) - start - trajectory.forced <= self.credit.horizon
 
     async def fill(self) -> None:
         """Draw all missing continuations of all pools at the same time."""
@@ -272,23 +272,23 @@ class Pools:
     async def _fill(self, key: tuple, pool: Pool) -> None:
         """Fill one pool: make continuations from the suffixes of the group, then draw the fresh ones."""
         rollouts = self.rollouts(key)
-        for i, t in pool.suffixes:
-            if (suffix := await self._suffix(rollouts, i, t)) is not None:
+        for index, decision in pool.suffixes:
+            if (suffix := await self._suffix(rollouts, index, decision)) is not None:
                 pool.own.append(suffix)
         if pool.numbers:
             by_number = await rollouts.rollout(pool.child, pool.numbers, self.credit.horizon)
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
-    async def _suffix(self, rollouts: Draws, i: int, t: int) -> Continuation | None:
-        """Make a continuation from trajectory i, from its decision t on. One with more than H decisions is cut after H
-        and gets a newly drawn forced diagnosis, unless ``credit.cache.long_suffixes`` is ``keep``. Returns None where
-        the request of this diagnosis failed."""
-        trajectory, horizon = self.group[i], self.credit.horizon
-        path = tuple(map(display_key, trajectory.steps[t:]))
-        if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
-            return Continuation(trajectory.correct, trajectory.effort(t), path)
-        end = (await rollouts.rollout(trajectory.states[t + horizon], (_CUT + i,), 0)).get(_CUT + i)
-        return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort, path[:horizon])
+    async def _suffix(self, rollouts: Draws, index: int, start: int) -> Continuation | None:
+        """Make a continuation from the trajectory ``index`` of the group, from its decision ``start`` on. One with more
+        than H decisions is cut after H and gets a newly drawn forced diagnosis, unless ``credit.cache.long_suffixes``
+        is ``keep``. Returns None where the request of this diagnosis failed."""
+        trajectory, horizon = self.group[index], self.credit.horizon
+        path = tuple(map(display_key, trajectory.steps[start:]))
+        if self.credit.cache.long_suffixes == "keep" or self.ends_within(index, start):
+            return Continuation(trajectory.correct, trajectory.effort(start), path)
+        end = (await rollouts.rollout(trajectory.states[start + horizon], (_CUT + index,), 0)).get(_CUT + index)
+        return end and Continuation(end.correct, trajectory.effort(start, start + horizon) + end.effort, path[:horizon])
 
     def store(self) -> None:
         """Put the continuations of all pools into the cache, without those made from the group's own suffixes. Pools

@@ -251,9 +251,9 @@ class GroupCredit:
         """
         u_hats = {v.action: v.value for v in values if v.value is not None}
         candidate_u_hats = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
-        for i, t in visits:
-            trajectory = self.group[i]
-            action = self._action(trajectory.steps[t])
+        for index, decision in visits:
+            trajectory = self.group[index]
+            action = self._action(trajectory.steps[decision])
             if action not in u_hats:
                 self.report.unvalued += 1
                 continue
@@ -262,12 +262,12 @@ class GroupCredit:
             raw = 0.0 if reference is None else u_hat - reference
             if not math.isfinite(raw):
                 raise FloatingPointError(
-                    f"{trajectory.case.name_in_errors}: R_proc of decision {t} is {raw} (U_hat {u_hat}, baseline "
-                    f"{reference}); the step was stopped. Are lambdas and prices of a sensible size?"
+                    f"{trajectory.case.name_in_errors}: R_proc of decision {decision} is {raw} (U_hat {u_hat}, "
+                    f"baseline {reference}); the step was stopped. Are lambdas and prices of a sensible size?"
                 )
             reward = max(-self.credit.clip, min(self.credit.clip, raw))
             self.report.clipped += reward != raw
-            self.report.process[i][t] = reward
+            self.report.process[index][decision] = reward
 
     def _probe_draws(self, key: tuple) -> Draws:
         """The object that draws next actions at the node ``key``. Its draws do not depend on the cache, so that runs

@@ -183,12 +183,12 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
     }
 
 
-def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
+def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Compute Pearson's correlation of two sequences of one length. It is 0 where one of them is constant or has fewer
     than two values. ``statistics.correlation`` is not used, because its last bits differ between versions of Python."""
-    if len(x) < 2:
+    if len(first) < 2:
         return 0.0
-    x, y = [value - fmean(x) for value in x], [value - fmean(y) for value in y]
+    x, y = [value - fmean(first) for value in first], [value - fmean(second) for value in second]  # centred
     norm = math.sqrt(math.fsum(value * value for value in x) * math.fsum(value * value for value in y))
     return math.fsum(map(operator.mul, x, y)) / norm if norm else 0.0
 

@@ -47,13 +47,13 @@ def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tupl
     """Build the state tree of a group: its nodes by their key (:func:`state_identity`), in order of first visit.
     ``merge`` is ``credit.merge``. A forced diagnosis is no choice, so its state gets no node by it."""
     nodes: dict[tuple, Node] = {}
-    for i, trajectory in enumerate(group):
-        for t, state in enumerate(trajectory.states):
-            if trajectory.forced and t == len(trajectory.steps) - 1:
+    for index, trajectory in enumerate(group):
+        for decision, state in enumerate(trajectory.states):
+            if trajectory.forced and decision == len(trajectory.steps) - 1:
                 continue
-            node = nodes.setdefault(state_identity(state, merge, i), Node(state))
-            node.visits.append((i, t))
-            node.steps.append(trajectory.steps[t])
+            node = nodes.setdefault(state_identity(state, merge, index), Node(state))
+            node.visits.append((index, decision))
+            node.steps.append(trajectory.steps[decision])
     return nodes
 
 
@@ -62,8 +62,8 @@ def list_paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
     tree."""
     node_paths: list[list[tuple]] = [[] for _ in range(size)]
     for key, node in nodes.items():
-        for i, _ in node.visits:
-            node_paths[i].append(key)
+        for index, _ in node.visits:
+            node_paths[index].append(key)
     return node_paths
 
 

@@ -53,6 +53,7 @@ class Questions:
     """
 
     def __init__(self, model: Model, rules: str, asker: str, max_tokens: int) -> None:
+        """Start without answers; each is got once, also where several coroutines ask at the same time."""
         self.model, self.rules, self.asker = model, rules, asker
         self.sampling = Sampling(max_tokens, temperature=0.0)
         self._answers: Once[str] = Once()
@@ -89,6 +90,8 @@ class ModelJudge(TableJudge):
     counters = ("model", "invalid", "several")
 
     def __init__(self, model: Model, asker: str = "judge", tables_first: bool = True) -> None:
+        """Read the rules of the judge from the file ``prompts/judge.txt``. ``asker`` names the judge in recordings and
+        bills."""
         self.tables_first = tables_first
         self.questions = Questions(model, text_file("judge.txt").strip(), asker, _VERDICT_TOKENS)
 
@@ -125,6 +128,8 @@ class ModelMatcher(TableMatcher):
     counters = ("model", "invalid")
 
     def __init__(self, model: Model, fuzzy_cutoff: float) -> None:
+        """Read the rules of the matcher from the file ``prompts/matcher.txt``. ``fuzzy_cutoff`` (0 to 100) is the least
+        similarity of a misspelled name."""
         super().__init__(fuzzy_cutoff)
         self.questions = Questions(model, text_file("matcher.txt").strip(), "matcher", _NAME_TOKENS)
 

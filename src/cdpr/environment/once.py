@@ -34,6 +34,8 @@ class Once(Generic[T]):
     After an error the next call computes it again."""
 
     def __init__(self) -> None:
+        """Start empty. ``results`` has the computed results, ``_tasks`` the computations that still run, both by
+        key."""
         self.results: dict[str, T] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 

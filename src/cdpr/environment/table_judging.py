@@ -136,6 +136,8 @@ class TableMatcher:
     counters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, fuzzy_cutoff: float):
+        """Cache the matches, because the same requests come in many episodes. ``fuzzy_cutoff`` (0 to 100) is the least
+        similarity of a misspelled name."""
         self.fuzzy_cutoff = fuzzy_cutoff
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 

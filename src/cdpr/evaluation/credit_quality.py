@@ -135,13 +135,13 @@ def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
     }
 
 
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Compute Spearman's correlation of two arrays of one length. It is 0 where one of them is constant."""
     from scipy.stats import rankdata
 
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
-    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
 
 
 def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
@@ -205,12 +205,13 @@ async def measure_truth(
     """Measure the true advantages of the decisions of ``groups``, from ``analysis.truth`` continuations of every state
     to the end of the episode. Forced diagnoses are no choice and are left out."""
     rows = []
-    for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
+    for group_index, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
         advantages = await true_advantages(draws, group, settings.analysis.truth, utility_of(settings))
-        for i, (trajectory, (means, errors)) in enumerate(zip(group, advantages, strict=True)):
-            for t, step in enumerate(trajectory.steps[: len(trajectory.steps) - trajectory.forced]):
-                rows.append(((g, i, t), means[t], errors[t], step.observation.kind == "end"))
+        for index, (trajectory, (means, errors)) in enumerate(zip(group, advantages, strict=True)):
+            for decision, step in enumerate(trajectory.steps[: len(trajectory.steps) - trajectory.forced]):
+                name, ends = (group_index, index, decision), step.observation.kind == "end"
+                rows.append((name, means[decision], errors[decision], ends))
     decisions, *columns = zip(*rows, strict=True)
     return Truth(groups, decisions, *map(np.array, columns))
 

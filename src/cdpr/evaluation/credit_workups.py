@@ -214,9 +214,9 @@ def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
     disagreed = credit.disagreed_states(rule)
     reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
-    for i, keys in enumerate(credit.select_states(disagreed, entropy, rule)):
+    for index, keys in enumerate(credit.select_states(disagreed, entropy, rule)):
         for key in keys:
-            for visiting, t in credit.nodes[key].visits:
-                if visiting == i:
-                    reasons[i][t] = selection_reason(key, disagreed, rule)
+            for visiting, decision in credit.nodes[key].visits:
+                if visiting == index:
+                    reasons[index][decision] = selection_reason(key, disagreed, rule)
     return reasons

@@ -181,24 +181,24 @@ class Diagnostician:
                 joint = joint * finding.table[:, symptoms[finding.name]]
         return joint / joint.sum()
 
-    def update(self, p: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
-        """P(disease) after the result ``result_text`` of the examination ``exam_key``, given the distribution ``p``
-        before it; both have shape [D]. It is ``p`` itself where the examination is unknown or the text cannot be
+    def update(self, before: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
+        """P(disease) after the result ``result_text`` of the examination ``exam_key``, from the distribution
+        ``before``; both have shape [D]. It is ``before`` itself where the examination is unknown or the text cannot be
         read."""
         exam = self.examination(exam_key)
         states = self.interpreter.examination(exam, result_text) if exam else {}
-        return self.condition(p, exam, states) if exam and states else p
+        return self.condition(before, exam, states) if exam and states else before
 
-    def condition(self, p: np.ndarray, exam: Examination, states: dict[str, int]) -> np.ndarray:
-        """P(disease) given the states of an examination's findings, from the distribution ``p`` before them; both have
-        shape [D]. ``states`` are indices by the name of the finding. It is ``p`` itself where no disease allows these
+    def condition(self, before: np.ndarray, exam: Examination, states: dict[str, int]) -> np.ndarray:
+        """P(disease) given the states of an examination's findings, from the distribution ``before``; both have shape
+        [D]. ``states`` are indices by the name of the finding. It is ``before`` itself where no disease allows these
         states."""
-        joint = p
+        joint = before
         for finding in exam.findings:
             if finding.name in states:
                 joint = joint * finding.table[:, states[finding.name]]
         total = joint.sum()
-        return joint / total if total > 0 else p
+        return joint / total if total > 0 else before
 
     def examination(self, exam_key: str) -> Examination | None:
         """Find the model's examination by its key in a record, which may be any name of it in the vocabulary. None
@@ -231,35 +231,36 @@ class Diagnostician:
         starts = np.cumsum([0, *[len(table) for table in self.outcomes[:-1]]])
         return np.concatenate(self.outcomes), starts
 
-    def expected_best(self, p: np.ndarray) -> np.ndarray:
+    def expected_best(self, posterior: np.ndarray) -> np.ndarray:
         """The expected probability of the likeliest disease after each examination, E[max posterior], if it gives a
-        result. Shape [..., E]. ``p`` [..., D] is the distribution before it."""
+        result. Shape [..., E]. ``posterior`` [..., D] is the distribution before the examination."""
         tables, starts = self._stacked
-        joint = tables * p[..., None, :]
+        joint = tables * posterior[..., None, :]
         return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)
 
-    def net_gain(self, p: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
+    def net_gain(self, posterior: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
         """The expected gain in utility of requesting one examination and then diagnosing, over diagnosing at once.
         Shape [..., E].
 
-        ``p`` [..., D] is the distribution now. ``charge`` [E] is the utility lost to an examination with a result,
-        ``miss`` the utility lost to a request without one.
+        ``posterior`` [..., D] is the distribution now. ``charge`` [E] is the utility lost to an examination with a
+        result, ``miss`` the utility lost to a request without one.
         """
         available = self.site.availability
-        return available * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - available) * miss
+        gain = self.expected_best(posterior) - posterior.max(axis=-1, keepdims=True)
+        return available * (gain - charge) - (1 - available) * miss
 
     def two_step_gain(
-        self, p: np.ndarray, charge: np.ndarray, miss: float, requested: np.ndarray, also: Iterable[int] = ()
+        self, posterior: np.ndarray, charge: np.ndarray, miss: float, requested: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
         """The expected gain in utility of requesting one examination, perhaps a second one, and then diagnosing, over
         diagnosing at once. Shape [E]. The second is requested only where that gains utility.
 
-        ``p`` [D] is the distribution now. ``charge`` and ``miss`` are as in :meth:`net_gain`. The gain is -inf for the
-        examinations that were ``requested`` before, a mask [E]. To save time it is computed only for the eight
+        ``posterior`` [D] is the distribution now. ``charge`` and ``miss`` are as in :meth:`net_gain`. The gain is -inf
+        for the examinations that were ``requested`` before, a mask [E]. To save time it is computed only for the eight
         examinations with the highest :meth:`net_gain` and for the indices in ``also``; it is -inf for all others.
         """
         barred = np.where(requested, -np.inf, 0.0)
-        one_step = self.net_gain(p, charge, miss) + barred
+        one_step = self.net_gain(posterior, charge, miss) + barred
         two_step = np.full(len(self.exams), -np.inf)
         for exam in dict.fromkeys([*np.argsort(-one_step, kind="stable")[:8].tolist(), *also]):
             if requested[exam]:
@@ -267,14 +268,14 @@ class Diagnostician:
             barred_next = barred.copy()
             barred_next[exam] = -np.inf
             # P(outcome, disease); then for each outcome the posterior, and what a second request gains after it.
-            joint = self.outcomes[exam] * p
+            joint = self.outcomes[exam] * posterior
             p_outcome = joint.sum(axis=1)
             posteriors = joint / p_outcome[:, None]
             next_gain = (self.net_gain(posteriors, charge, miss) + barred_next).max(axis=1)
             with_result = p_outcome @ (posteriors.max(axis=1) + np.maximum(next_gain, 0.0)) - charge[exam]
-            without_result = p.max() + max((one_step + barred_next).max(), 0.0) - miss
+            without_result = posterior.max() + max((one_step + barred_next).max(), 0.0) - miss
             available = self.site.availability[exam]
-            two_step[exam] = available * with_result + (1 - available) * without_result - p.max()
+            two_step[exam] = available * with_result + (1 - available) * without_result - posterior.max()
         return two_step
 
 

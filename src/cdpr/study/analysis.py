@@ -183,8 +183,8 @@ class ScoreTable:
         for dataset in dict.fromkeys(state.dataset for state in self.states):
             states = datasets == dataset
             means[dataset] = {
-                name: {run: _none_if_nan(_mean(self.means[d, r, states])) for r, run in enumerate(self.runs)}
-                for d, name in enumerate(dimensions())
+                name: {run: _none_if_nan(_mean(self.means[index, r, states])) for r, run in enumerate(self.runs)}
+                for index, name in enumerate(dimensions())
             }
         return means
 
@@ -221,8 +221,8 @@ def analyse_scores(settings: Settings, table: ScoreTable) -> dict[str, Any]:
     draws = table.resampled_means(weights)
     fields: dict[str, Any] = {"alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]), "datasets": table.by_dataset()}
     fields["scores"] = {
-        name: {run: _interval(means[d, r], draws[d, r]) for r, run in enumerate(table.runs)}
-        for d, name in enumerate(dimensions())
+        name: {run: _interval(means[index, r], draws[index, r]) for r, run in enumerate(table.runs)}
+        for index, name in enumerate(dimensions())
     }
     if len(table.runs) == 1:
         return fields
@@ -277,8 +277,8 @@ def _comparisons(settings: Settings, table: ScoreTable, draws: np.ndarray) -> tu
         return ()
     tests = pd.DataFrame(rows)
     tests["holm_all"] = holm(tests["p"])
-    for corrected, p in _CORRECTED.items():
-        tests[corrected] = tests.groupby("than")[p].transform(holm)
+    for corrected, raw in _CORRECTED.items():
+        tests[corrected] = tests.groupby("than")[raw].transform(holm)
     comparisons = []
     for test in tests.to_dict("records"):
         needed = statistics.states_needed(statistics.TARGET, test["sd"], len(tests)) if test["sd"] > 0 else None

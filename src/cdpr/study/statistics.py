@@ -77,8 +77,8 @@ def signed_rank_p_value(differences: np.ndarray, zeros: str) -> float:
 
     if not differences.any():
         return 1.0
-    p = float(wilcoxon(differences, zero_method=zeros, correction=False, method="approx").pvalue)
-    return p if math.isfinite(p) else 1.0
+    p_value = float(wilcoxon(differences, zero_method=zeros, correction=False, method="approx").pvalue)
+    return p_value if math.isfinite(p_value) else 1.0
 
 
 def permutation_p_value(differences: np.ndarray, permutations: int, seed: int) -> float:
@@ -112,11 +112,11 @@ def hodges_lehmann(differences: np.ndarray) -> tuple[float, float, float]:
     The shift is the median of the averages of all pairs (Walsh averages). The ends of the interval are the outermost
     Walsh averages that the signed-rank test does not reject (large samples).
     """
-    n = len(differences)
-    first, second = np.triu_indices(n)  # all pairs, also of each difference with itself
+    count = len(differences)
+    first, second = np.triu_indices(count)  # all pairs, also of each difference with itself
     walsh = np.sort((differences[first] + differences[second]) / 2)
-    spread = 1.959964 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-    rank = min(max(math.floor(n * (n + 1) / 4 - spread), 0), (len(walsh) - 1) // 2)
+    spread = 1.959964 * math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    rank = min(max(math.floor(count * (count + 1) / 4 - spread), 0), (len(walsh) - 1) // 2)
     return float(walsh[rank]), float(np.median(walsh)), float(walsh[-1 - rank])
 
 
