@@ -56,9 +56,9 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
     """Divide the ``words`` of an imaging name by body region. Returns one set for each region: the modality and the
     words of the region as the vocabulary (the list of known examinations) has them. Other words are left out.
 
-    A small region is replaced by the larger one under which the vocabulary lists the modality, such as the wrist by the
-    upper extremity: ``{"ct", "wrist", "tumor"}`` gives ``[{"ct", "upper", "extremity"}]``. The list is empty where no
-    region is known, or where a technique (perfusion, ...) makes it a different study.
+    A small region is replaced by the larger one under which this list has the modality, such as the wrist by the upper
+    extremity: ``{"ct", "wrist", "tumor"}`` gives ``[{"ct", "upper", "extremity"}]``. The list is empty where no region
+    is known, or where a technique (perfusion, ...) makes it a different study.
     """
     if words & _TECHNIQUES:
         return []

@@ -106,8 +106,8 @@ def _read(name: str) -> Meaning:
 
 
 def _in_words_of_the_vocabulary(name: str) -> str:
-    """Return the name without signs, dots and codes, in English, and changed by the rules ``rewritten`` of the table.
-    These rules do not change a name that the vocabulary lists, or a LOINC name."""
+    """Return the name without signs, dots and codes, in English, and changed by the rules ``rewritten`` of
+    ``naming.yaml``. These rules do not change the name of a known examination, or a LOINC name."""
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))
     name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
@@ -129,15 +129,16 @@ def _stands_alone(part: str) -> bool:
 
 
 def _rewritten(name: str) -> str:
-    """Return the name after the rules ``rewritten`` of the table: "c diff toxin" becomes "c difficile test". A name to
-    which no rule applies is returned unchanged."""
+    """Return the name after the rewriting rules of ``naming.yaml``: "c diff toxin" becomes "c difficile test". A name
+    to which no rule applies is returned unchanged."""
     plain = normalise(name)
     return name if (rewritten := rewrite(plain, _REWRITTEN)) == plain else rewritten
 
 
 def _listed(name: str) -> Meaning | None:
-    """Look a name up in the vocabulary: as it is, without a side ("left"), and in American spelling. Returns the
-    examination or the one that reports this quantity; None for an unknown name and for a physical examination."""
+    """Look a name up in the list of known examinations: as it is, without a side ("left"), and in American spelling.
+    Returns the examination or the one that reports this quantity; None for an unknown name and for a physical
+    examination."""
     for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _alike(name))):
         plain = normalise(spelling)
         term = examinations().spellings.get(plain)
@@ -169,8 +170,7 @@ def _read_standard_name(name: str) -> Meaning:
 
 
 def _by_name(name: str) -> Meaning | None:
-    """Read a name that the vocabulary lists, or one with the words of a listed name in another order; None for any
-    other name."""
+    """Read the name of a known examination, or one with the same words in another order; None for any other name."""
     return _listed(name) or _by_words(name)
 
 
@@ -179,7 +179,7 @@ def _by_name(name: str) -> Meaning | None:
 
 def _imaging(name: str) -> Meaning | None:
     """Find the imaging study with the region, modality and contrast that a name states. None for a name that is no
-    imaging, for a biopsy, for two studies joined by a plus, and where the vocabulary has no such study."""
+    imaging, for a biopsy, for two studies joined by a plus, and where no such study is known."""
     key = imaging_words(name)
     if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
         return None
@@ -214,8 +214,8 @@ def _study(words: frozenset[str], contrast: str) -> Term | None:
 
 @functools.cache
 def _studies() -> dict[tuple[frozenset[str], str], Term]:
-    """Index all imaging studies of the vocabulary by (words of region and modality, contrast). An alias that states a
-    contrast is left out; of several names with one key the first is kept."""
+    """Index all known imaging studies by (words of region and modality, contrast). An alias that states a contrast is
+    left out; of several names with one key the first is kept."""
     studies: dict[tuple[frozenset[str], str], Term] = {}
     names, aliases, _ = _names_by_rank()
     for name, term, _ in names + aliases:
@@ -286,8 +286,8 @@ def _are_telling(words: frozenset[str]) -> bool:
 
 
 def _without_fillers(name: str) -> Meaning | None:
-    """Find the examination that the vocabulary lists under the name without its fillers ("estimation" in "Haemoglobin
-    estimation"), in the same order. None for words like "liver" that are no test without a word such as "function"."""
+    """Find the known examination whose name is this one without its fillers ("estimation" in "Haemoglobin estimation"),
+    in the same order. None for words like "liver" that are no test without a word such as "function"."""
     tokens = [token for token in _alike(name).split() if token not in _FILLERS]
     is_generic = words_of(name) <= _GENERIC and not _PATTERN.says_test.search(_alike(name))
     return None if is_generic else _if_axes_agree(name, _listed(" ".join(tokens)))
@@ -399,9 +399,9 @@ def joined_parts(name: str) -> list[str]:
 
 
 def _joined_listed(name: str) -> Meaning | None:
-    """Read a name that joins several examinations by a plus, or by another word if the vocabulary lists each part ("CSF
-    analysis and cytology"). This has to come before the name is read by all its words, which may be those of another
-    examination. None for any other name, and for one that is listed as a single examination."""
+    """Read a name that joins several examinations by a plus, or by another word if each part is the name of a known
+    examination ("CSF analysis and cytology"). This has to come before the name is read by all its words, which may be
+    those of another examination. None for any other name, and for the name of a single known examination."""
     if " + " not in name and not all(map(_listed, joined_parts(name))):
         return None
     both, one = _joined(name), _by_words(name)
@@ -458,8 +458,8 @@ def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
 
 
 def _by_head(name: str) -> Meaning | None:
-    """Read a biopsy, culture or other procedure that the vocabulary lists under fewer words than the name has. Of
-    several such examinations the one with most words is meant; None without any."""
+    """Read a biopsy, culture or other procedure whose known name has fewer words than this one. Of several such
+    examinations the one with most words is meant; None without any."""
     words = words_of(name)
     heads = words & (_HEADS | {"antibody"} if _ORGANISM.search(_alike(name)) else _HEADS)  # procedures in the name
     unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
@@ -520,8 +520,8 @@ def _respelt(name: str) -> Meaning | None:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _nearest_word(word: str) -> str:
-    """Return the only word of the vocabulary that begins with ``word`` or differs from it by one letter. ``word``
-    itself is returned where it is known or too short, and where there is no such word or more than one."""
+    """Return the only word of known examination names that begins with ``word`` or differs from it by one letter.
+    ``word`` itself is returned where it is known or too short, and where there is no such word or more than one."""
     words = _listed_words()
     if word in _known_words() or len(word) < _COMPLETED:
         return word
@@ -533,7 +533,7 @@ def _nearest_word(word: str) -> str:
 
 @functools.cache
 def _known_words() -> frozenset[str]:
-    """Return the words of the vocabulary and of the tables by which names are read; some of these are cut
+    """Return the words of the known examination names and of the tables by which names are read; some of these are cut
     ("gastro")."""
     tables = (shipped_text(__package__, "data", f"{name}.yaml") for name in ("naming", "standard_names", "imaging"))
     return _listed_words().union(_WORD.findall(" ".join(tables).casefold()))
@@ -541,7 +541,7 @@ def _known_words() -> frozenset[str]:
 
 @functools.cache
 def _listed_words() -> frozenset[str]:
-    """Return all words of at least three letters in the names, aliases and parts of the vocabulary."""
+    """Return all words of at least three letters in the names, aliases and parts of the known examinations."""
     return frozenset(_WORD.findall(" ".join([*examinations().spellings, *examinations().parts]).casefold()))
 
 
@@ -578,8 +578,7 @@ def _class(name: str) -> str:
 @functools.lru_cache(maxsize=1 << 15)
 def whole_kind(name: str) -> str | None:
     """Return the kind of examinations that a name means as a whole: ``laboratory`` for "Laboratory Tests", ``imaging``
-    for "Imaging". None for any narrower name, and for a panel of the vocabulary with such a name ("Routine Blood
-    Test")."""
+    for "Imaging". None for any narrower name, and for a known panel with such a name ("Routine Blood Test")."""
     if (listed := examinations().find(name)) and listed.parts:
         return None
     return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(normalise(name))), None)

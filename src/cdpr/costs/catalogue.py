@@ -1,8 +1,9 @@
 """The catalogue of prices: the billing code and the price of each examination, with source, year and confidence.
 
-A catalogue is a folder with two tables. ``catalogue.csv`` prices the examinations of the vocabulary; ``+`` in a code
-adds the prices of several codes, ``-26`` is a modifier. ``paper_prices.csv`` has the prices printed in the paper's
-sample record (appendix, "Unified data format"). :mod:`cdpr.cases.naming` finds out which examination a name means.
+A catalogue is a folder with two tables. ``catalogue.csv`` prices the known examinations
+(``cases/data/examinations.csv``); ``+`` in a code adds the prices of several codes, ``-26`` is a modifier.
+``paper_prices.csv`` has the prices printed in the paper's sample record (appendix, "Unified data format").
+:mod:`cdpr.cases.naming` finds out which examination a name means.
 """
 
 import functools
@@ -58,8 +59,8 @@ class Price:
 class Catalogue:
     """Finds the :class:`Price` of an examination by any spelling of its name.
 
-    ``prices`` and ``paper`` (the paper's prices in US dollars) are by the name in the vocabulary, ``overrides`` (the
-    user's prices, see :func:`with_overrides`) by normalised name.
+    ``prices`` and ``paper`` (the paper's prices in US dollars) are by the canonical name of an examination,
+    ``overrides`` (the user's prices, see :func:`with_overrides`) by normalised name.
     """
 
     prices: Mapping[str, Price]
@@ -171,9 +172,9 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     """Return the catalogue with the user's prices added, which come before all others. ``path`` is a CSV file
     ``examination,price_usd,billing_group`` in US dollars.
 
-    A price for an examination of the vocabulary holds for all its spellings, for any other name under this name; both
-    also with a side or a final remark. The price of a panel holds for the analytes that are billed within it. Rows
-    without a price are skipped, so that a table for review can be filled in step by step.
+    A price for a known examination holds for all its spellings, for any other name under this name; both also with a
+    side or a final remark. The price of a panel holds for the analytes that are billed within it. Rows without a price
+    are skipped, so that a table for review can be filled in step by step.
 
     An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never repeat
     a name, because names that come from notes may be a patient's words. Raises TableError for a file that cannot be

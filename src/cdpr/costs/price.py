@@ -36,8 +36,8 @@ def map_costs(settings: Settings, job: Job) -> None:
     ``review``.
 
     The table ``coverage`` has the source of every price. It goes into reports, so if any case is credentialed (clinical
-    text under a data use agreement), names with words outside the vocabulary are pooled there. The table ``review`` has
-    the examinations without a billing code under their own names, so that the user can fill in their prices; it stays
+    text under a data use agreement), names of unknown examinations are pooled there. The table ``review`` has the
+    examinations without a billing code under their own names, so that the user can fill in their prices; it stays
     beside the cases.
     """
     catalogue = load_catalogue(job.inputs.get("catalogue"), settings.costs.place_of_service)
@@ -119,9 +119,9 @@ def coverage(
     :data:`COVERAGE_COLUMNS`. ``counts`` has the number of cases by examination.
 
     ``price_usd`` is the examination's own price, before it is billed with others; ``catalogue_usd`` is the catalogue's
-    price and ``paper_usd`` the paper's, empty where there is none. With ``pool_unknown``, names with words outside the
-    vocabulary are pooled to one row for each way of pricing, because a heading of a note may be a patient's words. A
-    pooled row has the mean price over cases, and in ``names`` the number of its names.
+    price and ``paper_usd`` the paper's, empty where there is none. With ``pool_unknown``, names of unknown examinations
+    are pooled to one row for each way of pricing, because a heading of a note may be a patient's words. A pooled row
+    has the mean price over cases, and in ``names`` the number of its names.
     """
     rows: list[dict[str, Any]] = []
     pools: dict[str, list[dict[str, Any]]] = {}
@@ -148,7 +148,7 @@ def coverage(
 
 
 def _is_known(exam_key: str) -> bool:
-    """Whether every word of a name is in the vocabulary, so that the name cannot be a patient's words."""
+    """Whether a name means a known examination and has no other words, so that it cannot be a patient's own words."""
     if is_physical(exam_key):
         term = examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
         return term is not None and term.kind == "physical"

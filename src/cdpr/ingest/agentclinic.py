@@ -36,8 +36,8 @@ def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
 
 
 def _draft(case: Element, attrition: Attrition) -> Draft:
-    """Make the draft of one case: history, physical findings, tests and diagnosis. Findings and tests get their names
-    in the vocabulary."""
+    """Make the draft of one case: history, physical findings, tests and diagnosis. Findings and tests get the canonical
+    names of known examinations."""
     osce = case.child("OSCE_Examination", required=True)
     patient, findings, tests = (osce.child(name, required=True).value for name in _PARTS)
     physical, results = Workup(), Workup()

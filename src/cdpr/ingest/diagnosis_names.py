@@ -34,8 +34,8 @@ class Mention:
 
 @functools.cache
 def _diseases_by_spelling() -> dict[str, list[Term]]:
-    """Index the known diseases, those of the vocabulary and of ``abbreviations.csv``, by the :func:`_lookup_form` of
-    each of their spellings. An abbreviation may mean several diseases."""
+    """Index the known diseases, those of ``cases/data/diagnoses.csv`` and of ``abbreviations.csv``, by the
+    :func:`_lookup_form` of each of their spellings. An abbreviation may mean several diseases."""
     rows = shipped_table("cdpr.ingest", "abbreviations.csv")
     short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in rows)
     terms: dict[str, list[Term]] = {}

@@ -74,7 +74,7 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
     """Find the report or panel that lists each observation. Returns the name of the report or panel by the identity
     (``id``) of the observation's value, and the identities of observations that only list others.
 
-    For a panel within a report the report's name is used if the vocabulary knows it, else the panel's."""
+    For a panel within a report the report's name is used if it is a known examination, else the panel's."""
     listed: dict[int, str] = {}
     panels: set[int] = set()
     for resource in of_kind(resources, "Observation", "DiagnosticReport"):
@@ -177,8 +177,8 @@ def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str
 
 
 def _vocabulary_name(name: str) -> str:
-    """Return the vocabulary's name of an examination. The name is looked up as it is, and without additions at its end
-    ("... panel - Blood", "... (hemogram)"); an unknown name is returned unchanged."""
+    """Return the canonical name of a known examination. The name is looked up as it is, and without additions at its
+    end ("... panel - Blood", "... (hemogram)"); an unknown name is returned unchanged."""
     shorter = [name]
     for pattern in _WORDS["further"]:
         shorter.append(re.sub(pattern, "", shorter[-1]))

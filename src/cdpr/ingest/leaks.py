@@ -126,7 +126,7 @@ def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: L
 
 def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None:
     """Find where the name of an examination states the diagnosis as what was seen. None where it does not, where the
-    vocabulary knows the examination, and where the name only asks for the disease ("test for gout")."""
+    name is that of a known examination, and where the name only asks for the disease ("test for gout")."""
     name = exam.removesuffix(PHYSICAL_SUFFIX)
     known = meaning(name)
     if (known.terms and known.whole) or examinations().find(name):

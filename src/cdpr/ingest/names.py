@@ -16,8 +16,8 @@ _LONG = compile_rewriting((long, short) for short, long in _WORDS["long"].items(
 
 
 def exam_key(name: str) -> str:
-    """Return the key of an examination in a case record: its name in the vocabulary (the list of known examinations),
-    or an unknown name itself on one line."""
+    """Return the key of an examination in a case record: the canonical name of a known examination, or an unknown name
+    itself on one line."""
     return examinations().general_name(one_line(name))
 
 
@@ -31,7 +31,7 @@ def clean_name(name: str) -> str:
 
 
 def physical_key(name: str) -> str:
-    """Return the key of an item of the physical examination: its name, or the vocabulary's for a synonym, with the
+    """Return the key of an item of the physical examination: its name, or the canonical one for a synonym, with the
     suffix of such items. ``Pulm exam`` becomes ``Respiratory (Physical Examination)``."""
     name = one_line(name).removesuffix(PHYSICAL_SUFFIX)
     for spelling in (name, _PATTERN.ending.sub("", name)):

@@ -291,8 +291,7 @@ def physical_results(text: str) -> dict[str, str]:
 
 
 def _kind(name: str) -> str | None:
-    """Return the kind of the examination that the vocabulary lists under a name (``physical``, ...); None for an
-    unknown name."""
+    """Return the kind of the known examination with this name (``physical``, ...); None for an unknown name."""
     term = examinations().find(name)
     return term.kind if term else None
 
@@ -330,8 +329,8 @@ def _one_system_a_line(text: str) -> str:
 
 @functools.cache
 def _systems() -> SimpleNamespace:
-    """Return the compiled expressions ``systems`` of ``phrases.yaml``, which find names of systems of the body in the
-    vocabulary: ``inline``, ``heading``, ``leading`` and ``sentence``."""
+    """Return the compiled expressions ``systems`` of ``phrases.yaml``, which find the names of systems of the body
+    (known items of the physical examination): ``inline``, ``heading``, ``leading`` and ``sentence``."""
     terms = [term for term in examinations().terms.values() if term.kind == "physical" and term.name != "Vital Signs"]
     spellings = sorted((name for term in terms for name in (term.name, *term.aliases)), key=len, reverse=True)
     return patterns("systems", systems="|".join(map(re.escape, spellings)))

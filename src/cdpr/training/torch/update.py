@@ -177,11 +177,11 @@ def token_logits(model: Any, rows: Sequence[Sequence[Segment]]) -> tuple[torch.T
     order of row, segment and position, differentiable. Returns them and the scored tokens themselves, int64 ``[scored
     tokens]``.
 
-    ``rows`` has for each sequence of the batch its list of segments, which are concatenated. A token attends to its own
-    segment and to the tokens that this segment continues, so a common beginning is computed once. The last token of a
-    segment after the first does not pass through the model, since nothing follows it. Logits are computed only for
-    scored tokens. A long beginning that all rows share, such as a system prompt, passes through the model once for all
-    of them.
+    ``rows`` has for each sequence of the batch its list of segments, which are concatenated. A token attends to the
+    earlier tokens of its segment and to those that the segment continues, so a common beginning is computed once. The
+    last token of a segment after the first does not pass through the model, since nothing follows it. Logits are
+    computed only for scored tokens. A long beginning that all rows share, such as a system prompt, passes through the
+    model once for all of them.
 
     Rows of several segments need a dense mask (rows, width, width), so they can have a few thousand tokens at most.
     """

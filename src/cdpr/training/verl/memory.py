@@ -54,7 +54,7 @@ class ModelSize(BaseModel):
 
     def cache_bytes(self, gpus: int) -> int:
         """The bytes of one token's keys and values in bfloat16, on all ``gpus`` of a server together; each GPU has at
-        least one head."""
+        least one key-value head."""
         return 2 * 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim
 
 
@@ -150,7 +150,8 @@ _REMEDIES = {
 
 
 def memory_plan(settings: Settings) -> MemoryPlan:
-    """Estimate the memory of a run under these settings. Raises SettingsError as :func:`model_size`."""
+    """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of
+    the servers. Raises SettingsError as :func:`model_size`."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
     gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters  # number of trained weights
@@ -166,8 +167,8 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
     rollout["logits"] = _CHUNK * logits if scores else 0.0  # vLLM takes no memory for those of a prompt beforehand
     # A transfer of the weights: those of the server, and all of them once more, in float32, where FSDP gathers them.
-    whole = 4 * model.parameters / GB if gpus == 1 or verl.lora_rank else 0.0
-    woken = _ASLEEP + servers[0].weights / servers[0].gpus
+    whole = 4 * model.parameters / GB if gpus == 1 or verl.lora_rank else 0.0  # all weights in float32
+    woken = _ASLEEP + servers[0].weights / servers[0].gpus  # a server that has weights, but no cache yet
     transfer = resident | {"working weights": whole, "rollout server": woken} | always
     transfer["optimiser"] = rollout["optimiser"]
     # A forward and backward pass of one micro-batch of the longest trajectories, with gradient checkpointing.
@@ -178,7 +179,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     update = resident | {
         # Those of the embedding and of the projection on the vocabulary in bfloat16, and their sum in float32.
         "gradients": (4 * trained / gpus + (0 if verl.lora_rank else 8 * model.hidden * model.vocab)) / GB,
-        "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,  # two blocks, both ends in bfloat16
+        "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,  # two blocks; embedding, output
         "activations": (inputs + block) / GB,
         "logits": min(tokens, _CHUNK) * logits,
         "rollout server": _ASLEEP,

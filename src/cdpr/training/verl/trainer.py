@@ -121,8 +121,8 @@ class DiagnosticTrainer(PPOTrainerSync):
         return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
 
     def get_llm_client(self):
-        """Return verl's client of the rollout servers; its attribute ``frozen`` is the client of the frozen server, or
-        None."""
+        """Return verl's client of the rollout servers; its attribute ``frozen`` is the client of the server of the
+        frozen initial policy, or None."""
         client = super().get_llm_client()
         client.frozen = self.frozen and self.frozen.get_client()
         return client
@@ -172,16 +172,16 @@ class DiagnosticTrainer(PPOTrainerSync):
         return algorithm_class(self.training_settings.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
-        """Return the number by which the number of rows of a batch has to be divisible: verl's own, or with
-        alternatives one that is also a multiple of the group size, by which :meth:`_update_actor` divides it.
-        ``dp_size`` is the number of data-parallel processes."""
+        """Return the number by which the number of rows of a batch has to be divisible: verl's own, or for batches with
+        further rows beside trajectories one that is also a multiple of the group size, by which :meth:`_update_actor`
+        divides it. ``dp_size`` is the number of data-parallel processes."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
         return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.training_settings.group_size)
 
     def _update_actor(self, batch, metrics):
-        """Run verl's update of the policy; a batch with alternatives is updated as one mini-batch."""
+        """Run verl's update of the policy; a batch with further rows beside its trajectories is one mini-batch."""
         actor = self.config.actor_rollout_ref.actor
         mini_batch_size = actor.ppo_mini_batch_size
         if self._has_alternatives:
