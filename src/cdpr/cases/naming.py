@@ -595,7 +595,7 @@ def no_examination(name: str) -> bool:
 def names_no_place(name: str) -> bool:
     """Whether a name says how something is examined but not which part of the body: "CT", "X-rays", "Biopsy"."""
     words = words_of(name)
-    bare = imaging_words(name) is None if modality(name) else bool(words) and words <= _HEADS
+    bare = imaging_words(name) is None if modality(name) else bool(words) and words <= _HEADS  # no part of the body
     return bare and not meaning(name).terms and bool(meaning(name).kind)
 
 

@@ -79,14 +79,14 @@ class Table:
     def select(self, *names: str) -> list[tuple[int, Cells]]:
         """Return the cells of these columns by name, with the line, for every row. Raises TableError for a column that
         is missing or occurs twice."""
-        known = ", ".join("".join(filter(str.isprintable, name[:60])) for name in self.names if name)
+        known = ", ".join("".join(filter(str.isprintable, name[:60])) for name in self.names if name)  # for messages
         for name in names:
             if name not in self.names:
                 problem = f"no column {name!r}; found {known[:1000]}; is this {self.kind}?"
                 raise TableError(f"{self.path}:{self.line}: {problem}")
             if (times := self.names.count(name)) > 1:
                 raise TableError(f"{self.path}:{self.line}: column {name!r} stands {times} times")
-        places = {name: self.names.index(name) for name in names}
+        places = {name: self.names.index(name) for name in names}  # index of each column
         return [(line, {name: row[place] for name, place in places.items()}) for line, row in self.rows]
 
     def find_part(self, part: str) -> str:
@@ -405,6 +405,7 @@ def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
     """Raise TableError unless the indices in ``table`` are of this ``year``. Their year is in the names of the columns,
     else in the titles, else in the name of the file. An empty ``year`` is not checked."""
     texts = (" ".join(columns), " ".join(cell for row in table.titles for cell in row), table.path.name)
+    # In the first text that has any.
     years = set(next(filter(None, (re.findall(r"20\d\d", text) for text in texts)), []))
     if year and years != {year}:
         problem = f"indices of {' and '.join(sorted(years)) or 'no stated year'} beside relative values of {year}"

@@ -87,11 +87,11 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
     price. The items of a group are in the order of the record.
     """
     groups = {key: price.group for key, price in prices.items() if price.group is not None}
-    items: dict[str, dict[str, float]] = {}
+    items: dict[str, dict[str, float]] = {}  # by group: the price of each examination
     for key, group in groups.items():
         amounts, price = items.setdefault(group, {}), prices[key]
         amounts[price.examination] = max(price.usd, amounts.get(price.examination, 0.0))
-    usd = {group: _GROUP_PRICE[rule](amounts.values()) for group, amounts in items.items()}
+    usd = {group: _GROUP_PRICE[rule](amounts.values()) for group, amounts in items.items()}  # by group
     return {key: usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}, groups
 
 
@@ -185,6 +185,7 @@ def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
 def _known(catalogue: Catalogue) -> dict[str, str]:
     """Return the names of all priced examinations by each of their normalised spellings, and each quantity that they
     report under its own name."""
+    # A canonical or other name replaces a part.
     known = {normalise(part): part for term in examinations().terms.values() for part in term.parts}
     known |= {normalise(name): name for name in catalogue.prices}
     return known | {name: term.name for name, term in examinations().spellings.items() if term.kind != "physical"}

@@ -147,6 +147,7 @@ def _joint_name(name: str, content: Mapping[str, Any]) -> str:
 def _is_body_part(name: str, how: str) -> bool:
     """Whether ``name`` is the part of the body to which the examination ``how`` above it is applied: a knee below
     "X-rays", a lymph node below "Biopsy"."""
+    # "Knee X-rays" means an examination of the class of "X-rays".
     terms = meaning(f"{name} {how}").terms if names_no_place(how) and not modality(name) else ()
     return bool(terms) and all(class_of(term) == meaning(how).kind for term in terms)
 

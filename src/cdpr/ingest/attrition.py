@@ -155,7 +155,7 @@ class Attrition:
 
     def leaks(self) -> list[Leak]:
         """Count the cases with each kind of leak that did not drop the case; sorted by kind and by what was done."""
-        leaks = {(i.what, i.action, i.case) for i in self.incidents if i.what not in RULES}
+        leaks = {(i.what, i.action, i.case) for i in self.incidents if i.what not in RULES}  # once per case
         cases = Counter((what, action) for what, action, _ in leaks)
         return [Leak(leak=what, action=action, cases=cases[what, action]) for what, action in sorted(cases)]
 

@@ -154,6 +154,7 @@ def _add_block(results: dict[str, str], case: Element, block: str, language: str
 def _split_examinations(text: str) -> Iterator[tuple[str, str]]:
     """Split a text about several examinations at their headings ("Chest CT: ..."). Yields name and text of each; the
     text before the first heading has an empty name."""
+    # Labels that are examinations.
     heads = [label for label in _PATTERN.label.finditer(text) if meaning(label[1]).terms or modality(label[1])]
     for heading, body in split_at_headings(text, heads):
         body = one_line(body) if heading is None else one_line(body).strip(";； ")

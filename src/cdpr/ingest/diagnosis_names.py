@@ -92,10 +92,11 @@ def _diseases_within(phrase: str) -> Iterator[str]:
     """Yield the known diseases with which a phrase begins or ends, in whole words. A name of up to three letters must
     be in capitals."""
     words = phrase.split()
+    # (first, end) of all beginnings and ends, in words.
     parts = {(0, end) for end in range(1, len(words) + 1)} | {(start, len(words)) for start in range(len(words))}
     for start, end in sorted(parts):
         part = " ".join(words[start:end])
-        place = len(" ".join(words[:start])) + (start > 0)
+        place = len(" ".join(words[:start])) + (start > 0)  # of the part in the phrase
         known = (len(part) > 3 or part.isupper()) and _lookup_form(part) in _diseases_by_spelling()
         if known and not _is_false_friend(phrase, place, place + len(part)):
             yield part
@@ -260,14 +261,14 @@ def mask(text: str, mentions_found: Iterable[Mention]) -> str:
 def _is_false_friend(text: str, start: int, end: int) -> bool:
     """Whether the name from ``start`` to ``end`` of the text is only a part of a phrase with another meaning ("heat
     stroke")."""
-    phrases = (phrase.span() for phrase in _PATTERN.false_friend.finditer(text))
+    phrases = (phrase.span() for phrase in _PATTERN.false_friend.finditer(text))  # phrases with another meaning
     return any(first <= start and end <= last and (first, last) != (start, end) for first, last in phrases)
 
 
 def _is_negated(text: str, start: int, end: int) -> bool:
     """Whether the name from ``start`` to ``end`` of the text is negated: by a word before it in the same clause ("no
     gout"), or right after it."""
-    cues = list(_PATTERN.negation.finditer(text, max(0, start - 400), start))
+    cues = list(_PATTERN.negation.finditer(text, max(0, start - 400), start))  # negations before the name
     return bool((cues and _reaches(text, cues[-1], start)) or _PATTERN.negated_after.match(text, end))
 
 
@@ -285,6 +286,7 @@ def _is_of_relative(text: str, start: int, end: int) -> bool:
     of the sentence up to there, or is named right after it ("gout in his father")."""
     if _PATTERN.in_relative.match(text, end):
         return True
+    # Words such as "father" before the name.
     relatives = list(_PATTERN.someone.finditer(text, max(0, start - 200), start))
     if not relatives or _PATTERN.teller.search(text[: relatives[-1].start()]):
         return False

@@ -106,6 +106,7 @@ class Import:
         without content, and entries whose name is no examination, are left out and counted."""
         absent = {key for key, text in draft.results.items() if is_absent(text)}
         self.attrition.count("results that say that there is none", len(absent))
+        # Names such as "Assessment".
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
         self.attrition.count(NO_EXAMINATION, len(remarks))
         results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks | absent}

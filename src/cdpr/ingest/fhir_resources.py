@@ -92,6 +92,7 @@ class FhirElement(Element):
 def concept_display(concept: FhirElement) -> str:
     """Return a CodeableConcept in words: its text or display, else the display that its code has elsewhere in the
     export, else LOINC's name for a common code. Empty where it has none of these."""
+    # (display, code) of each coding; then the words that other places know for these codes.
     codings = [(coding.text("display"), coding.text("code")) for coding in concept.children("coding")]
     known = (concept.displays.get(code) or _WORDS["loinc"].get(code, "") for _, code in codings)
     return one_line(next(filter(None, [concept.text("text"), *(display for display, _ in codings), *known]), ""))

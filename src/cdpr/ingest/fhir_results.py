@@ -260,7 +260,7 @@ def _reference_range(content: FhirElement, person: Person) -> tuple[float | None
 def _is_range_for(span: FhirElement, person: Person) -> bool:
     """Whether a reference range is one of healthy people of this person's sex and age. A range for one sex or age does
     not hold for a person whose sex or age is unknown."""
-    meant = [_concept_words(one) for one in span.children("appliesTo")]
+    meant = [_concept_words(one) for one in span.children("appliesTo")]  # sexes, pregnancy, ...
     kind = _concept_words(span.child("type"))
     low, high = (_age_in_years(span.child("age").child(name)) for name in ("low", "high"))
     years = math.nan if person.years is None else person.years

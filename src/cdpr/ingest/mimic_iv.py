@@ -256,7 +256,7 @@ def _is_cancelled(text: str | None) -> bool:
 def _with_specimen(test: str, specimen: str | None) -> str:
     """Return the name of a test, with its specimen in brackets where the name does not say it and the test is done on
     several specimens: ``GRAM STAIN (Sputum)``."""
-    first = one_line((specimen or "").partition(";")[0])
+    first = one_line((specimen or "").partition(";")[0])  # without remarks after a semicolon
     specimen_words, test_words = (set(re.findall(r"[A-Z]{3,}", text.upper())) for text in (first, test))
     if not specimen_words or specimen_words & test_words or test.upper() not in _WORDS["any_specimen"]:
         return test

@@ -130,6 +130,7 @@ def _examination_heading(headings: list[_Heading], course: int) -> _Heading | No
     """Return the heading of the physical examination at presentation: the first one after the history and before the
     hospital course, which begins at ``course``. If there is none, the first full heading within the history; None
     without any."""
+    # Where each section of the history begins, and the headings of physical examinations.
     history = {h.section: h.start for h in reversed(headings) if h.section in _HISTORY and h.start < course}
     own = [h for h in headings if h.section == "physical" and h.start < course]
     after = [h for h in own if h.start > max(history.values(), default=-1)]
@@ -250,7 +251,7 @@ def _is_heading_within(name: str) -> bool:
     body. A heading with a number is a finding, and belongs to it too."""
     words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())
     known = _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
-    counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)
+    counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)  # a finding, not "2 other headings"
     return bool(known or counted or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words)))
 
 

@@ -44,7 +44,7 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
     deviation 1, as in verl. A group of equal scores gets exactly 0, without rounding errors."""
     if scores.shape[1] == 1:
         return scores.clone() if normalise == "none" else scores / (1 + EPSILON)
-    equal = (scores == scores[:, :1]).all(dim=1, keepdim=True)
+    equal = (scores == scores[:, :1]).all(dim=1, keepdim=True)  # groups whose scores are all equal
     centred = (scores - scores.mean(dim=1, keepdim=True)).masked_fill(equal, 0.0)
     return centred if normalise == "none" else centred / (scores.std(dim=1, keepdim=True) + EPSILON)
 

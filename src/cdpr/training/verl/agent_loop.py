@@ -272,6 +272,7 @@ def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) ->
     def add_row(key: str, turns: Sequence[Turn], advantages: Sequence[Any], weights: Sequence[Any], length=None):
         """Add the row ``key`` with one value per token. ``advantages`` and ``weights`` have an entry for each of
         ``turns``; ``length`` is the number of tokens of the row, by default all."""
+        # The advantages and the weights, one per token.
         by_token = [align_with_response(turns, expand_to_tokens(turns, x), length) for x in (advantages, weights)]
         batch.advantages[key] = [advantage * weight for advantage, weight in zip(*by_token, strict=True)]
         batch.weights[key] = math.fsum(by_token[1])

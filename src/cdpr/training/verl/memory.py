@@ -48,6 +48,7 @@ class ModelSize(BaseModel):
 
     def adapters(self, rank: int) -> int:
         """The number of weights of LoRA adapters of this ``rank`` on every matrix of every decoder block."""
+        # An adapter of a matrix [a, b] has rank * (a + b) weights: of queries and output, keys and values, the MLP.
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         ends = 2 * (self.hidden + q) + 2 * (self.hidden + kv) + 3 * (self.hidden + self.intermediate)
         return self.layers * rank * ends
@@ -208,7 +209,7 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
         """Estimate the memory of ``count`` equal servers of ``gpus`` GPUs each; a server takes the ``share`` of their
         memory. ``bytes_per_weight`` is 1 or 2, ``at_once`` the largest number of sequences at a time."""
         memory, weights = share * verl.gpu_memory_gb * gpus, bytes_per_weight * model.parameters / GB
-        free = memory - weights - ALLOWANCE * gpus / 2
+        free = memory - weights - ALLOWANCE * gpus / 2  # GB for keys and values
         return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
 
     gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel  # of all machines, of one rollout server

@@ -55,7 +55,7 @@ def token_rewards(
     mini-batch (here: the batch), or by its rows under ``sequence_sum``; the torch engine by the sum of weights, or by
     its trajectories. So all advantages are multiplied by the quotient of the two divisors.
     """
-    scale = 1.0
+    scale = 1.0  # verl's divisor / the torch engine's divisor
     if batch.weights and training.loss_aggregation == "token_mean":
         weights = [batch.weights.get(key, float(mask.sum())) for key, mask in zip(keys, masks, strict=True)]
         scale = float(sum(mask.sum() for mask in masks)) / (math.fsum(weights) or 1.0)
