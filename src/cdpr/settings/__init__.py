@@ -1,4 +1,5 @@
-"""Typed, closed configuration; canonical form; digests; variants of an experiment."""
+"""The settings of the pipeline: their types and defaults, how they are read from YAML files, the variants of an
+experiment that change them, and digests that identify them."""
 
 # ruff: noqa: F401
 

@@ -1,6 +1,6 @@
-"""Finds training algorithms by their name: a file in ``cdpr/training/algorithms``, or a class outside this package.
+"""Finds training algorithms by name: a file in ``cdpr/training/algorithms``, or a class of the user's own.
 
-Modules are imported by name, because settings must not depend on the package ``training``.
+Modules are imported by name, because the package ``settings`` must not depend on the package ``training``.
 """
 
 import functools
@@ -19,26 +19,29 @@ _CONTRACT = "cdpr.training.algorithm"
 
 @functools.cache
 def known_algorithms() -> list[str]:
-    """List the names of the algorithms in ``cdpr/training/algorithms``, sorted. No algorithm is imported."""
+    """List the names of the algorithms in ``cdpr/training/algorithms`` (such as ``cdpr``, ``grpo``), sorted. No
+    algorithm is imported."""
     package: Any = importlib.util.find_spec(_HOME)
     return sorted(module.name for module in pkgutil.iter_modules(package.submodule_search_locations))
 
 
 def check_algorithm(name: str) -> str:
     """Return the name of an algorithm unchanged. Raises SettingsError for a name that is neither in
-    :func:`known_algorithms` nor an import path; what an import path names is not imported yet."""
+    :func:`known_algorithms` nor an import path. What an import path names is not imported yet."""
     if not _is_import_path(name) and name not in known_algorithms():
         raise SettingsError(f"unknown algorithm {name!r}; {_choices()}")
     return name
 
 
 def algorithm_module(name: str) -> str:
-    """The name of the Python module that defines an algorithm. Its code is part of the run key of a training."""
+    """The name of the Python module that defines an algorithm: ``cdpr.training.algorithms.grpo`` for ``grpo``. The code
+    of this module is part of the run key of a training, so that an edit makes it run again."""
     return name.partition(":")[0] if _is_import_path(name) else f"{_HOME}.{name}"
 
 
 def _is_import_path(name: str) -> bool:
-    """Whether a name is an import path, ``package.module`` or ``module:Class``, not the name of a file here."""
+    """Whether the name of an algorithm is an import path, ``package.module`` or ``module:Class``. Otherwise it is that
+    of a file in ``cdpr/training/algorithms``."""
     return "." in name or ":" in name
 
 
@@ -46,9 +49,9 @@ def _is_import_path(name: str) -> bool:
 def algorithm_class(name: str) -> Any:
     """Import the class of an algorithm, a subclass of :class:`cdpr.training.algorithm.Algorithm`.
 
-    ``name`` is ``training.algorithm``: a name in :func:`known_algorithms`, ``package.module`` or ``module:Class``.
-    Raises SettingsError for an unknown name, and for a module that is missing or does not define exactly one such
-    class.
+    ``name`` is the setting ``training.algorithm``: a name in :func:`known_algorithms`, ``package.module`` or
+    ``module:Class``. Raises SettingsError for an unknown name, for a missing module, and for a module that does not
+    define exactly one such class.
     """
     module_name, class_name = algorithm_module(check_algorithm(name)), name.partition(":")[2]
     contract = importlib.import_module(_CONTRACT).Algorithm
@@ -70,8 +73,8 @@ def algorithm_class(name: str) -> Any:
 
 
 def algorithm_options(settings: Any) -> Any:
-    """Check ``training.options``; returns them as an object of the algorithm's class ``Options``. Raises SettingsError,
-    naming the known options, for an unknown option or an invalid value."""
+    """Check ``training.options``, the settings of one algorithm alone, and return them as an object of the algorithm's
+    class ``Options``. Raises SettingsError, naming the known options, for an unknown option or an invalid value."""
     name, kind = settings.training.algorithm, algorithm_class(settings.training.algorithm).Options
     try:
         return kind.model_validate(settings.training.options)
@@ -83,6 +86,7 @@ def algorithm_options(settings: Any) -> Any:
 
 
 def _choices() -> str:
-    """The end of an error message about an unknown name: the known algorithms, and the form of an import path."""
+    """The end of an error message about an unknown algorithm: the known names, and how an algorithm of the user's own
+    is named."""
     return (f"known: {', '.join(known_algorithms())}; one of your own is named by its import path, such as "
             "my_package.my_rule or my_package.my_rule:MyRule")  # fmt: skip

@@ -1,4 +1,5 @@
-"""Settings of the counterfactual process reward and of what it is compared with."""
+"""Settings of the counterfactual process reward, which compares the action that was taken with other actions in the
+same state, and of the algorithms that it is compared with."""
 
 from typing import Literal
 
@@ -8,14 +9,16 @@ from .section import Section, key
 
 
 class ContinuationSettings(Section):
-    """How continuations are drawn."""
+    """Settings of continuations: rollouts from a state and an action to a diagnosis, which estimate the action's
+    value."""
 
     policy: Literal["frozen_init", "current"] = key("frozen_init", paper="frozen for the entire run", decision="D2")
     """The policy that acts in continuations."""
 
 
 class Cache(Section):
-    """The rollout cache, which keeps continuations by the state that they continue."""
+    """Settings of the cache of continuations, which keeps those of each state for the next time that the state is
+    reached."""
 
     scope: Literal["run", "batch", "off"] = key("run", paper="rollouts not reused across iterations", decision="D3")
     """How long continuations are kept: as long as their policy stays the same, within a batch, or not at all."""
@@ -35,7 +38,8 @@ class Cache(Section):
 
 
 class Credit(Section):
-    """The counterfactual process reward R_proc, and how it enters the advantages."""
+    """Settings of the counterfactual process reward R_proc of single decisions: how it is estimated, and how it enters
+    the advantages."""
 
     beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
     candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
@@ -82,7 +86,7 @@ class Credit(Section):
 
 
 class Comparators(Section):
-    """The return that the utility-based algorithms maximise."""
+    """Settings of the return, weighted correctness minus costs, that all algorithms but GRPO and CDPR maximise."""
 
     correctness_weight: PositiveFloat = key(1.0)
     """w: weight of correctness in the return of all algorithms but GRPO and CDPR."""

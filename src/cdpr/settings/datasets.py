@@ -1,7 +1,7 @@
-"""The registry of data sets: label, role, importer and licence of each.
+"""The data sets: their registry, and the settings of each.
 
-An entry of ``datasets.yaml`` defines a data set: its settings in ``data``, its importer, its jobs, its column in tables
-and its card follow from it.
+An entry of ``datasets.yaml`` defines a data set. Its section in the settings ``data``, its importer, its jobs, its
+column in tables and its data card follow from the entry.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a
 
 
 class Source(Section):
-    """Where the cases of a data set are."""
+    """Settings of a data set: where its cases are. Subclasses set ``under_agreement`` where the licence is a data use
+    agreement, which forbids that the text leaves the machine."""
 
     path: str | None = key(None, "Folder or file with the real data; empty: synthetic cases.", is_path=True)
 
@@ -26,21 +27,22 @@ class Source(Section):
 
 
 class FileSource(Source):
-    """Cases that anyone may see."""
+    """Settings of a data set that anyone may see, in one file."""
 
     path: str | None = key(None, "File with the cases; empty: left out.", is_path=True)
     credentialed: ClassVar[bool] = False
 
 
 class LicensedSource(Source):
-    """Cases that may be credentialed: their licence, or the user, says whether the text may leave the machine."""
+    """Settings of a data set whose cases may be credentialed: their text may not leave the machine. The licence decides
+    this where the user does not."""
 
     credentialed: bool | None = key(None, "Whether the text must never leave the machine; empty: as the licence says.")
 
     @model_validator(mode="after")
     def _follow_licence(self) -> Self:
-        """Fill ``credentialed`` by the licence where the user gave no value. To pydantic the field stays unset, so that
-        :meth:`_write_as_set` still knows this."""
+        """Fill ``credentialed`` where the user gave no value: true if the licence is a data use agreement and the data
+        are real (``path`` is set). The field still counts as not set by the user, as :meth:`_write_as_set` needs."""
         if self.credentialed is None:
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
             self.model_fields_set.discard("credentialed")
@@ -48,19 +50,20 @@ class LicensedSource(Source):
 
     @field_serializer("credentialed")
     def _write_as_set(self, value: bool | None) -> bool | None:
-        """Serialise ``credentialed``: None where the user gave no value, so that the licence and the path decide it
-        when the settings are read again."""
+        """Serialise ``credentialed`` as the user set it: None without a value of the user. So the licence and the path
+        decide again when the settings are read back."""
         return value if "credentialed" in self.model_fields_set else None
 
 
 class AgreementSource(LicensedSource):
-    """Cases whose licence does not allow their text to leave the machine."""
+    """Settings of a data set under a data use agreement: the text of real cases may not leave the machine, unless the
+    user says otherwise."""
 
     under_agreement = True
 
 
 class MimicSource(AgreementSource):
-    """The tables and notes of MIMIC-IV."""
+    """Settings of MIMIC-IV: which events and specimens around an admission belong to its case."""
 
     hours_before_admission: PositiveFloat = key(24.0, decision="D22")
     """Hours before admission whose events belong to the case."""
@@ -71,21 +74,21 @@ class MimicSource(AgreementSource):
 
 
 class ClinicalBenchSource(LicensedSource):
-    """The file of ClinicalBench."""
+    """Settings of ClinicalBench."""
 
     language: Literal["en", "zh", "both"] = key("en", decision="D19b")
     """Language of the cases; the benchmark has each in both."""
 
 
 class PrivateSource(AgreementSource):
-    """The CSV tables of a hospital of one's own (docs/reference/private-format.md)."""
+    """Settings of the CSV tables of a user's own hospital (docs/reference/private-format.md)."""
 
     decimal_mark: Literal["point", "comma"] | None = key(None)
     """How decimals are written. Empty: numbers with a comma are refused, because 1,250 may be either."""
 
 
 class FhirSource(AgreementSource):
-    """A FHIR export."""
+    """Settings of a hospital's export in FHIR R4."""
 
     path: str | None = key(None, is_path=True)
     """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: left out."""
@@ -100,19 +103,19 @@ class FhirSource(AgreementSource):
 class DataSet:
     """An entry of ``datasets.yaml``: a data set with its role, its importer and its licence.
 
-    ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain`` benchmark
-    is only for testing; both are in the main table. ``lessons`` are synthetic cases for the warm start of the tiny
-    policy, beside the in-domain cases; they have no settings. ``further`` cases are only for testing, if a path is set;
-    they have their own table (`open_cases`), and are never in the main table. ``averaged`` data sets enter the average
-    in Table 1.
-
-    ``importer`` reads the data (a :data:`cdpr.ingest.draft.Importer`). For a data set without a path, ``writer`` writes
-    files of the synthetic hospital (a :data:`cdpr.hospital.raw_files.Writer`), with the number of cases in the setting
-    ``size`` of the section ``hospital``. Both are ``module:function``. ``settings`` is the class of its settings.
-
-    ``what``, ``licence``, ``conditions`` and ``links`` are texts of its data card. ``open``: anyone may see the cases;
-    the card of any other data set names nothing that only few patients have. ``short`` is the label in tables, where it
-    differs from ``label``.
+    - ``role``: ``in_domain`` cases are split by patient for training, validation and test. An ``out_of_domain``
+      benchmark is only for testing. Both are in the main table. ``lessons`` are synthetic cases from which the tiny
+      policy learns before reinforcement learning; they have no settings. ``further`` cases are only for testing, if a
+      path is set; they have a table of their own (`open_cases`).
+    - ``importer``: the function, as ``module:function``, that reads the data (a :data:`cdpr.ingest.draft.Importer`).
+    - ``writer``: for a data set without a path, the function, as ``module:function``, that writes files of the
+      synthetic hospital (a :data:`cdpr.hospital.raw_files.Writer`). ``size``: the setting of the section ``hospital``
+      with the number of its cases.
+    - ``settings``: the class of its section in ``data``.
+    - ``what``, ``licence``, ``conditions``, ``links``: texts of its data card.
+    - ``open``: anyone may see the cases. The data card of any other data set names nothing that only few patients have.
+    - ``averaged``: the data set enters the average in Table 1.
+    - ``short``: the label in tables, where it differs from ``label``.
     """
 
     label: str
@@ -132,12 +135,12 @@ class DataSet:
 
     @property
     def column(self) -> str:
-        """The label of the data set in tables and figures."""
+        """The label of the data set in tables and figures: the short one, if it has one."""
         return self.short or self.label
 
     @property
     def credentialed(self) -> bool:
-        """Whether the licence forbids that the text of the cases leaves the machine."""
+        """Whether the licence forbids that the text of real cases leaves the machine."""
         return self.settings.under_agreement
 
 
@@ -150,7 +153,7 @@ DATASETS: Mapping[str, DataSet] = {
 
 
 def datasets_of(role: str) -> tuple[str, ...]:
-    """The names of the data sets with this role, in the order of the registry."""
+    """The names of the data sets with this role (:attr:`DataSet.role`), in the order of the registry."""
     return tuple(name for name, entry in DATASETS.items() if entry.role == role)
 
 
@@ -164,13 +167,14 @@ _CONTROLLED = "_controlled"
 
 
 def controlled_name(dataset: str) -> str:
-    """The name of the leak-controlled variant of the benchmark ``dataset``."""
+    """The name of the leak-controlled variant of the benchmark ``dataset``: the same cases without texts that give the
+    diagnosis away."""
     return dataset + _CONTROLLED
 
 
 def benchmark_of(dataset: str) -> str:
-    """The name of the benchmark to which ``dataset`` belongs: itself, or the one of which it is the leak-controlled
-    variant."""
+    """The name of the benchmark to which ``dataset`` belongs: ``mimic_iv`` for ``mimic_iv_controlled``, the
+    leak-controlled variant, and for ``mimic_iv`` itself."""
     return dataset.removesuffix(_CONTROLLED)
 
 
@@ -178,7 +182,7 @@ def benchmark_of(dataset: str) -> str:
 
 
 class Leaks(Section):
-    """What is done with texts that give the diagnosis away."""
+    """Settings of what is done with texts of a case that give its diagnosis away, such as a history that names it."""
 
     pre_established: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
     """A case whose past or personal history has the diagnosis: left out, the name blanked, or kept."""
@@ -198,7 +202,8 @@ class Leaks(Section):
 
 
 class FeeSchedules(Section):
-    """Files of the Medicare fee schedules that replace the shipped catalogue of prices."""
+    """Files of the Medicare fee schedules that replace the shipped catalogue of prices, for another year or
+    locality."""
 
     clfs: str | None = key(None, paper="Laboratory tests are priced using", is_path=True)
     """Clinical Laboratory Fee Schedule, CSV."""
@@ -214,12 +219,13 @@ class FeeSchedules(Section):
 
     @property
     def files(self) -> dict[str, str]:
-        """The paths of the files that are set, by their key."""
+        """The paths of the fee schedules that are set, by the name of their setting."""
         return {name: path for name in ("clfs", "pfs", "gpci", "opps") if (path := getattr(self, name))}
 
 
 class _Data(Section):
-    """Where cases and prices come from; :data:`Data` has the settings of every data set besides."""
+    """Settings of cases and prices that are not those of a single data set. The class :data:`Data` adds a section for
+    each data set of the registry."""
 
     leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
     fee_schedules: FeeSchedules = Field(default_factory=FeeSchedules)
@@ -231,13 +237,14 @@ class _Data(Section):
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
 
     def source(self, dataset: str) -> Any:
-        """The settings of a data set, a :class:`Source`; a leak-controlled variant has those of its benchmark."""
+        """The settings of a data set, a :class:`Source`. A leak-controlled variant has those of its benchmark;
+        synthetic lessons, which have no section, get the defaults."""
         name = benchmark_of(dataset)
         return DATASETS[name].settings() if DATASETS[name].role == "lessons" else getattr(self, name)
 
     @property
     def credentialed(self) -> bool:
-        """Whether the text of any data set must not leave the machine."""
+        """Whether the text of the cases of any data set must not leave the machine."""
         return any(self.source(name).credentialed for name in DATASETS)
 
 
@@ -253,7 +260,7 @@ Data: Any = create_model(
 
 
 class Governance(Section):
-    """What may leave the machine."""
+    """The setting that allows text of credentialed cases to leave the machine."""
 
     remote_agreement: str | None = key(None)
     """Name of the agreement that allows credentialed text to be sent to a model elsewhere; empty: refused."""

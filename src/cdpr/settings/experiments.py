@@ -1,6 +1,9 @@
-"""What is trained and where it is shown (``workflow/experiments.yaml``), what it is compared with
-(``workflow/agents.yaml``), both typed, and what the paper leaves open about published agents. Numbers that their
-descriptions fix are constants in ``cdpr/agents``."""
+"""Settings of what is trained and where it is shown (``workflow/experiments.yaml``), and of the agents that it is
+compared with (``workflow/agents.yaml``).
+
+The section ``frameworks`` sets what the papers on published agents leave open. Numbers that those papers fix are
+constants in ``cdpr/agents``.
+"""
 
 from typing import Any, Literal, Self
 
@@ -18,7 +21,7 @@ Value = bool | int | float | str | None
 
 
 class Look(Section):
-    """Look of a row in figures; two of the three must differ from other rows."""
+    """The look of a row of the main table in figures. Two rows must differ in at least two of the three settings."""
 
     colour: str = key("#000000", "Colour, as matplotlib reads it.")
     marker: str = key("o", "Marker, as matplotlib reads it.")
@@ -26,7 +29,7 @@ class Look(Section):
 
 
 class Variant(Section):
-    """A named change of the settings that is trained."""
+    """A variant of the experiment: named changes of the settings with which a policy is trained."""
 
     label: str = key("", "What tables and figures call it.", min_length=1)
     change: dict[str, Value] = key({}, "Settings that differ from the configuration, by dotted name.")
@@ -37,7 +40,7 @@ class Variant(Section):
 
 
 class Sweep(Section):
-    """Several values of one setting, each of which is trained."""
+    """A sweep: several values of one setting, with each of which a policy is trained."""
 
     symbol: str = key("", "Sign of the setting in the paper, or a short name.", min_length=1)
     label: str = key("", "What the setting is.", min_length=1)
@@ -48,7 +51,7 @@ class Sweep(Section):
 
 
 class Experiments(Section):
-    """What is trained."""
+    """The registry of what is trained: variants, and sweeps of single settings."""
 
     variants: dict[str, Variant] = key({}, "Variants by name.")
     sweeps: dict[str, Sweep] = key({}, "Sweeps of one setting by name.")
@@ -59,12 +62,13 @@ class Experiments(Section):
     @field_validator("variants", "sweeps")
     @classmethod
     def _check_names(cls, entries: dict[str, Any]) -> dict[str, Any]:
-        """Return the entries unchanged. Raises SettingsError for a name that cannot be part of a path."""
+        """Return the variants or sweeps unchanged. Raises SettingsError for a name that cannot be part of a path."""
         return {check_name(name, "variant or sweep"): entry for name, entry in entries.items()}
 
 
 class AgentEntry(Section):
-    """A row of the main table that is not trained here."""
+    """An entry of ``workflow/agents.yaml``: a row of the main table that is not trained by an experiment, such as a
+    language model or a published agent."""
 
     label: str = key("", "Its name in tables and figures; empty: that of its model.")
     group: Literal["closed", "open", "medical", "trained", "own", "reference"] = key("open")
@@ -79,7 +83,7 @@ class AgentEntry(Section):
 
     @model_validator(mode="after")
     def _check_model(self) -> Self:
-        """Raise ValueError for an agent that needs a model and names none."""
+        """Return the entry unchanged. Raises ValueError for an agent that needs a model and names none."""
         if self.model is None and self.group not in ("own", "reference"):
             raise ValueError("name its `model`: policy, an entry of workflow/models.yaml, a folder or an address; or, "
                              "for an agent of your own without one, write `group: own`")  # fmt: skip
@@ -87,32 +91,32 @@ class AgentEntry(Section):
 
     @property
     def knows_hospital(self) -> bool:
-        """Whether the agent is a reference policy: it knows the probabilities of the synthetic hospital, so it cannot
-        act on real cases, and it is deterministic, so that decodings do not differ."""
+        """Whether the agent is a reference policy, which knows the probabilities of the synthetic hospital. It cannot
+        act on real cases. It is deterministic, so greedy and sampled decoding do not differ."""
         return self.group == "reference"
 
     @property
     def own_policy(self) -> bool:
-        """Whether the agent acts by the policy that training starts from."""
+        """Whether the agent acts by the policy from which training starts."""
         return self.model == POLICY
 
 
 class MDAgentsSettings(Section):
-    """The length of the debate of MDAgents."""
+    """The length of the debate of language models in the published agent MDAgents."""
 
     rounds: PositiveInt = key(1, "Rounds of the debate (the code's: 5).", paper="Kim et al. 2024", decision="D32")
     turns: PositiveInt = key(2, "Turns of a round (the code's: 5).", paper="Kim et al. 2024", decision="D32")
 
 
 class DiagAgentSettings(Section):
-    """The prompt of DiagAgent."""
+    """The prompt of the published agent DiagAgent."""
 
     instruction: str | None = key(None, decision="D34", is_path=True)
     """File with the instruction of the model's training; empty: one of ours with the same labels."""
 
 
 class Frameworks(Section):
-    """What the descriptions of published agents leave open."""
+    """Settings of published agents that make several calls of a model: what their papers leave open."""
 
     temperature: NonNegativeFloat | None = key(None, decision="D30")
     """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the decoding."""

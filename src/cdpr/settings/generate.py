@@ -27,37 +27,36 @@ _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
 
 def documented_fields() -> dict[str, FieldInfo]:
-    """Every section and setting by its dotted name, with its description, in the order of the schema. Registries with a
-    file of their own are left out."""
+    """Collect every section and setting by its dotted name, with its description, in the order of their declaration.
+    The registries ``experiments``, ``agents`` and ``models`` are left out: their files document them."""
     _describe_sections()
     return {name: field for name, field in walk(Settings) if name.partition(".")[0] not in REGISTRIES}
 
 
 def _generate(root: Path) -> dict[Path, str]:
-    """Write the text of every generated file, by its path below the checkout ``root``."""
+    """Generate the text of the JSON schema and of ``config/README.md``, by their paths below the checkout ``root``."""
     demo = flatten(parse_yaml((root / "config.yaml").read_text(encoding="utf-8")) or {})
     readme = root / "config/README.md"
     return {root / "workflow/schemas/config.schema.json": _write_schema(), readme: _write_reference(demo)}
 
 
 def write_files(root: Path) -> list[str]:
-    """Write all generated files below the checkout ``root``; returns their paths below it."""
+    """Write all generated files below the checkout ``root`` (``cdpr config --write``); returns their paths below it."""
     return [str(write_text(path, text).relative_to(root)) for path, text in _generate(root).items()]
 
 
 def outdated_files(root: Path) -> list[str]:
-    """List the generated files that are missing or differ from the settings, by their paths below ``root``."""
+    """List the generated files that are missing or differ from the declared settings (``cdpr config --check``), as
+    paths below the checkout ``root``."""
     texts = _generate(root).items()
     outdated = [path for path, text in texts if not path.exists() or path.read_text(encoding="utf-8") != text]
     return [str(path.relative_to(root)) for path in outdated]
 
 
 def explain_key(name: str, settings: Settings) -> str:
-    """Write what the setting ``name`` does, with its value in ``settings``, its default and its source. For a section,
-    write this about all settings in it.
-
-    Raises SettingsError for a name that no setting has.
-    """
+    """Write what the setting ``name`` does, with its value in ``settings``, its default and its source in the paper
+    (``cdpr config --explain``). For a section, write this about every setting in it. Raises SettingsError for an
+    unknown name."""
     matches = {key: field for key, field in documented_fields().items() if key == name or key.startswith(f"{name}.")}
     if not matches:
         raise SettingsError(unknown_key(name.split(".")))
@@ -69,7 +68,7 @@ def explain_key(name: str, settings: Settings) -> str:
 
 
 def _option_fields() -> dict[str, FieldInfo]:
-    """The options of all known algorithms, by name and algorithm: ``training.options.decay (belief_gain)``, ..."""
+    """Collect the options of all known algorithms, by names such as ``training.options.decay (belief_gain)``."""
     classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
     _describe_sections()  # gives each field its description
     return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, options in classes.items()
@@ -77,8 +76,12 @@ def _option_fields() -> dict[str, FieldInfo]:
 
 
 def _describe_sections() -> list[type[Section]]:
-    """Make the docstring below each setting its description, in all sections that are imported; returns these sections.
-    Only documentation needs this, and to read the sources at every start of a command takes a tenth of a second."""
+    """Give each setting a description in all sections that are imported: the docstring below it, unless its declaration
+    has one. Returns these sections.
+
+    Only documentation needs the descriptions. To read the sources at every start of a command would take a tenth of a
+    second.
+    """
     sections = [Section]
     for section in sections:  # the list grows while it is read
         sections += section.__subclasses__()
@@ -90,7 +93,7 @@ def _describe_sections() -> list[type[Section]]:
 
 @functools.cache
 def _read_docstrings(section: type) -> dict[str, str]:
-    """Read the docstrings below the settings of a class from its source, by the name of the setting; none for a class
+    """Read the docstrings below the settings of a class from its source, by the name of the setting. Empty for a class
     that was not written in a file."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
@@ -105,7 +108,7 @@ def _read_docstrings(section: type) -> dict[str, str]:
 
 
 def _write_schema() -> str:
-    """Write the JSON schema of the settings, which allows no unknown key."""
+    """Write the JSON schema of the settings as text; it allows no unknown key."""
     schema = Settings.model_json_schema()
     definitions = schema["$defs"] | {"Settings": schema}
     for section in _describe_sections():
@@ -118,7 +121,8 @@ def _write_schema() -> str:
 
 
 def _write_reference(demo: Mapping[str, Any]) -> str:
-    """Write ``config/README.md``: one table per section. ``demo`` has the values of ``config.yaml`` by dotted name."""
+    """Write the text of ``config/README.md``: one table per section. ``demo`` has the values of ``config.yaml`` by
+    dotted name, which the tables show where they differ from the defaults."""
     fields, parts = documented_fields(), []
     for section in ("", *(name for name, field in fields.items() if is_section(field))):
         head = f"## `{section}`\n\n{_description(fields[section])}" if section else "## Top level"
@@ -132,7 +136,8 @@ def _write_reference(demo: Mapping[str, Any]) -> str:
 
 
 def _explain_field(name: str, field: FieldInfo, settings: Settings) -> str:
-    """Write the paragraph about one setting or section that ``cdpr config --explain`` prints."""
+    """Write the paragraph that ``cdpr config --explain`` prints about the setting or section ``name``: its description,
+    and for a setting its value in ``settings``, default, type and source in the paper."""
     lines = [textwrap.fill(_description(field), _WIDTH)]
     if not is_section(field):
         source = _paper_source(field)
@@ -147,8 +152,8 @@ def _explain_field(name: str, field: FieldInfo, settings: Settings) -> str:
 
 
 def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
-    """Write the row of ``config/README.md`` about one setting: its name, default and choices, and description. ``demo``
-    has the values of ``config.yaml`` by dotted name."""
+    """Write the row of ``config/README.md`` about one setting: its name, default and other choices, and description.
+    ``demo`` has the values of ``config.yaml`` by dotted name; one that differs from the default is added."""
     default = field.get_default(call_default_factory=True)
     kind = _describe_type(field.annotation).removesuffix(" or empty")
     choices = kind.split(", ") if kind.startswith("`") else [kind] if default in (None, [], {}) else []
@@ -162,12 +167,13 @@ def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
 
 
 def _description(field: FieldInfo) -> str:
-    """The description of a setting on one line."""
+    """The description of a setting on one line; empty where it has none."""
     return " ".join((field.description or "").split())
 
 
 def _paper_source(field: FieldInfo) -> Mapping[str, Any]:
-    """The entries ``paper`` and ``decision`` of a setting, as far as :func:`~.section.key` was given them."""
+    """The entries ``paper`` (a quotation) and ``decision`` (an entry of docs/deviations.md) with which a setting was
+    declared; those that it has."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
@@ -177,7 +183,7 @@ def _to_yaml(value: Any) -> str:
 
 
 def _describe_type(annotation: Any) -> str:
-    """Write the type of a setting for readers: "integer or empty", "list of text", or the choices of a literal."""
+    """Describe the type of a setting in words: "integer or empty", "list of text"; for a literal its choices."""
     arguments, origin = get_args(annotation), get_origin(annotation)
     if not arguments:
         return _TYPES.get(getattr(annotation, "__name__", ""), "")

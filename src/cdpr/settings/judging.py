@@ -1,4 +1,5 @@
-"""Models that judge diagnoses and match requests for which the tables of names have no answer."""
+"""Settings of the language models that judge diagnoses and match requests with examinations. The judge and the matcher
+are asked only where the tables of names have no answer; a second judge is asked about every diagnosis."""
 
 from .section import Section, key
 
@@ -15,7 +16,7 @@ UNREADABLE = 0.05
 
 
 class Judge(Section):
-    """The models that judge diagnoses."""
+    """Settings of the models that judge whether a diagnosis is right."""
 
     model: str | None = key(None, paper="Diagnosis correctness is judged by an LLM-as-a-Judge", decision="D18")
     """Language model that judges diagnoses which the tables of names do not find right: an entry of
@@ -25,16 +26,17 @@ class Judge(Section):
 
 
 class Matcher(Section):
-    """The model that matches requests with examinations."""
+    """Settings of the model that finds the examination which a request of the agent names."""
 
     model: str | None = key(None, paper="regex matching and LLM-based semantic matching", decision="D17")
     """Language model for requests that the tables of names do not match, named as in `judge.model`."""
 
 
 def failing(asker: str, unreadable: int, answers: int) -> str:
-    """Write a warning where more than one in twenty answers of a model was ``unreadable``; empty where fewer were.
+    """Write a warning for a model of whose ``answers`` answers too many were ``unreadable``: more than one in twenty.
+    Empty where fewer were.
 
-    ``asker`` is ``judge`` or ``matcher``, ``answers`` the number of all answers of its model.
+    ``asker`` is the task of the model, ``judge`` or ``matcher``.
     """
     if unreadable <= UNREADABLE * answers:
         return ""

@@ -1,4 +1,4 @@
-"""Reading settings, the digests that identify what a stage depends on, and the part that one stage may read."""
+"""Reads settings from files, computes digests of them, and restricts them to the part that one job may read."""
 
 import contextlib
 import difflib
@@ -20,11 +20,11 @@ from .section import RESTRICTED, NoProject, SettingsError, read_shipped, walk
 def load_settings(*paths: str | Path) -> Settings:
     """Read the settings from YAML files, of which later ones override earlier ones key by key. Keys that no file sets
     have their defaults, which follow the paper; experiments, agents and models come from the checkout
-    (:func:`registries`).
+    (:func:`registries`). config/README.md lists every key.
 
-    A file ``.json`` has all settings already resolved. Raises SettingsError for a missing file, for one that is not
-    YAML, and for an unknown key or an invalid value; the message names the key and the nearest valid one. Source:
-    config/README.md lists every key.
+    A first file ``.json`` has all settings already, registries included. Raises SettingsError for a missing file, for
+    one that is not YAML, and for an unknown key or an invalid value; the message names the key and the nearest valid
+    one.
     """
     is_resolved = bool(paths) and Path(paths[0]).suffix == ".json"
     name = re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name) if len(paths) == 1 else None
@@ -38,7 +38,7 @@ def load_settings(*paths: str | Path) -> Settings:
 
 def registries() -> dict[str, Any]:
     """Read the registries of the checkout: the sections ``experiments``, ``agents`` and ``models``, each from its file
-    in ``workflow/``. Empty where there is no checkout: only names of runs need them, the library works without."""
+    in ``workflow/``. Empty outside of a checkout, where the library works without them."""
     try:
         return {name: read_shipped(file)[name] for name, file in REGISTRIES.items()}
     except NoProject:
@@ -46,8 +46,8 @@ def registries() -> dict[str, Any]:
 
 
 def _read_resolved(path: Path, expected: str) -> Settings:
-    """Read the settings of a run from the file that its main process wrote. Raises SettingsError where their digest is
-    not the ``expected`` one, which the name of the file holds."""
+    """Read settings from the file ``resolved-DIGEST.json``, which the main process of a run wrote for its jobs. Raises
+    SettingsError where the digest of its settings is not ``expected``, the DIGEST in its name."""
     with contextlib.suppress(ValueError):
         settings = Settings.model_validate_json(path.read_bytes())
         if digest(settings) == expected:
@@ -73,8 +73,8 @@ def _read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Settings:
-    """Check a nested dictionary of settings and return it as :class:`Settings`; it has the :func:`registries` of the
-    checkout unless ``data`` names others. Raises SettingsError, which begins with ``source`` and names the first bad
+    """Check a nested dictionary of settings and return it as :class:`Settings`. The :func:`registries` of the checkout
+    are added, unless ``data`` has others. Raises SettingsError, which begins with ``source`` and names the first bad
     key and the nearest valid one."""
     try:
         return Settings.model_validate({**registries(), **data})
@@ -92,7 +92,7 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two nested dictionaries into a new one: dictionaries are merged at every depth, any other value of ``over``
+    """Merge two nested dictionaries into a new one. Dictionaries are merged at every depth; any other value of ``over``
     replaces that of ``base``."""
     merged = dict(base)
     for name, value in over.items():
@@ -102,8 +102,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten(tree: Mapping[str, Any], whole: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
-    """Flatten a nested dictionary: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``. The entries of the dictionaries that
-    ``whole`` names (dotted names) are not flattened. ``prefix`` is put in front of each name."""
+    """Flatten a nested dictionary: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``. ``prefix`` is put in front of each name.
+
+    The entries of a dictionary whose dotted name is in ``whole`` are not flattened further: with ``whole={"a"}``,
+    ``{"a": {"b": {"c": 1}}}`` becomes ``{"a.b": {"c": 1}}``.
+    """
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping) and prefix.rstrip(".") not in whole:
@@ -115,7 +118,7 @@ def flatten(tree: Mapping[str, Any], whole: Collection[str] = (), prefix: str = 
 
 def digest(value: Any, length: int = 16) -> str:
     """Compute the first ``length`` hexadecimal digits of the SHA-256 of a JSON value or pydantic model, written as JSON
-    with sorted keys."""
+    with sorted keys. Equal values have equal digests."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -123,8 +126,8 @@ def digest(value: Any, length: int = 16) -> str:
 
 
 def unknown_key(path: Sequence[str]) -> str:
-    """The message for the key ``path`` (one part per section), which does not exist. It names the nearest key that
-    does: in the same section, or else anywhere."""
+    """Write the error message about the key ``path`` (its parts between dots), which does not exist. It names the most
+    similar key: one in the same section, or else anywhere."""
     section, every_key, key = ".".join(path[:-1]), known_keys(), ".".join(path)
     siblings = [known for known in every_key if known.rpartition(".")[0] == section]
     for candidates, cutoff in ((siblings, 0.5), (every_key, 0.75)):
@@ -143,10 +146,11 @@ def known_keys() -> tuple[str, ...]:
 
 
 def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
-    """Copy settings so that only the keys ``names`` can be read (dotted names; a section means all its keys).
+    """Copy settings so that only the keys ``names`` can be read (dotted names; a section means all its keys). So no
+    result of a job can depend on a setting that its run key leaves out.
 
     Reading any other key of the copy raises UndeclaredSetting with the text ``remedy``, in which KEY stands for that
-    key: no result can depend on a setting that its run key leaves out. Raises SettingsError for an unknown name.
+    key. Raises SettingsError for an unknown name in ``names``.
     """
     names = set(names)
     unknown = sorted(names - set(known_keys()))
@@ -156,23 +160,23 @@ def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KE
 
 
 def without(names: Iterable[str], excluded: Iterable[str]) -> set[str]:
-    """The single settings that the keys ``names`` include, without those that the keys ``excluded`` include. A key is
-    the dotted name of a setting or of a section, which includes all settings below it."""
+    """Expand the keys ``names`` to single settings, and leave out those that the keys ``excluded`` include. A key is
+    the dotted name of a setting, or of a section, which includes all settings in it."""
     names, excluded = set(names), set(excluded)
     return {key for key, ancestors in _ancestors().items() if ancestors & names and not ancestors & excluded}
 
 
 @functools.cache
 def _ancestors() -> dict[str, set[str]]:
-    """For every single setting the keys that include it: its sections and itself."""
+    """For every single setting the keys that include it: itself, its section, the section of that, ..."""
     sections = {key.rpartition(".")[0] for key in known_keys()}
     parts_of = {key: key.split(".") for key in known_keys() if key not in sections}
     return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in parts_of.items()}
 
 
 def _restrict_section(section: Any, names: set[str], prefix: str, remedy: str) -> Any:
-    """Copy a section so that only the keys ``names`` of it can be read. ``prefix`` is the dotted name of the section
-    with a dot behind; ``remedy`` as in :func:`restrict`."""
+    """Copy a section so that only the keys ``names``, relative to it, can be read. ``prefix`` is the dotted name of the
+    section with a dot behind, for messages; ``remedy`` as in :func:`restrict`."""
     below: dict[str, set[str]] = {}
     for name in names:
         first, _, rest = name.partition(".")

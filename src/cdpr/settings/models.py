@@ -1,5 +1,5 @@
-"""The language models of ``workflow/models.yaml``: address, prices, sampling and licence of each, typed; how models
-that are not trained here are called, and the servers that jobs start for them."""
+"""Settings of the language models in ``workflow/models.yaml`` (address, prices, sampling, licence), of the calls of
+models that are not trained here, and of the servers that jobs start for them."""
 
 import re
 import shlex
@@ -20,10 +20,10 @@ _OURS = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider of models: its address ``at``, and the environment variables ``keys`` that may hold an API key.
+    """A provider of models: its address ``at``, and the environment variables ``keys`` that may hold an API key for it.
 
-    ``limit`` is the field of a request for the most tokens of an answer; ``seeds``: a request may have a seed. A
-    ``paid`` provider is called only where the model's entry is enabled and a key is set.
+    ``limit`` is the field of its requests for the most tokens of an answer. ``seeds``: its requests may have a seed. A
+    model of a ``paid`` provider is called only if its entry is enabled and a key is set.
     """
 
     label: str
@@ -46,7 +46,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 class Machine(Section):
-    """Resources of a job with a server."""
+    """The resources of a job that starts a model server."""
 
     gpus: NonNegativeInt = key(1)
     """GPUs over which the weights of a model are spread, or each of which holds a copy of a policy; 0: the server
@@ -57,7 +57,7 @@ class Machine(Section):
 
 
 class Prices(Section):
-    """US dollars per million tokens, without discounts (batches, cached input): an upper bound."""
+    """Prices of a model in US dollars per million tokens, without discounts (batches, cached input): an upper bound."""
 
     input: NonNegativeFloat = Field(description="Of a question.")
     output: NonNegativeFloat = Field(description="Of an answer, its thinking included.")
@@ -65,12 +65,12 @@ class Prices(Section):
     source: str = key("", "Where.")
 
     def usd(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """The cost in US dollars of calls with these numbers of tokens in all."""
+        """Compute the cost in US dollars of calls that have these numbers of tokens together."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
 
 class ModelSampling(Section):
-    """How answers are drawn; empty: as the evaluation does (temperature 0 where it is greedy)."""
+    """Sampling parameters of a model, where they differ from those of the evaluation."""
 
     temperature: NonNegativeFloat | Literal["evaluation"] | None = key("evaluation")
     """For models that must not decode greedily; `evaluation`: its own (0 where it is greedy); `null`: requests hold
@@ -82,7 +82,7 @@ class ModelSampling(Section):
 
 
 class ModelEntry(Section):
-    """A language model and the settings of its requests."""
+    """An entry of ``workflow/models.yaml``: a language model, where it is, and the settings of its requests."""
 
     label: str = key("", "Its name in tables.")
     id: str = key("", "Its name on the server; on the hub, with its publisher.")
@@ -111,7 +111,7 @@ class ModelEntry(Section):
     @field_validator("answer")
     @classmethod
     def _check_expressions(cls, answer: list[str]) -> list[str]:
-        """Return the expressions unchanged. Raises ValueError for one that does not compile."""
+        """Return the regular expressions unchanged. Raises ValueError for one that does not compile."""
         for expression in answer:
             try:
                 re.compile(expression)
@@ -122,7 +122,8 @@ class ModelEntry(Section):
     @field_validator("extra")
     @classmethod
     def _check_extra(cls, extra: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields unchanged. Raises ValueError for one that other settings decide."""
+        """Return the further fields of a request unchanged. Raises ValueError for a field that other settings decide,
+        such as ``temperature``."""
         if taken := sorted(_OURS & extra.keys()):
             raise ValueError(
                 f"{', '.join(taken)}: set elsewhere; the limit of an answer and its sampling are in `sampling`"
@@ -136,27 +137,28 @@ class ModelEntry(Section):
 
     @property
     def folder(self) -> str | None:
-        """The Hugging Face folder of a model that runs in the process of its evaluation; None for a server."""
+        """The Hugging Face folder of a model that runs in the process of its evaluation; None for a model on a server
+        or without ``at``."""
         return None if self.where is None or self.where.startswith(ADDRESSES) else self.where
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The environment variables that may hold its API key."""
+        """The environment variables that may hold the API key of the model."""
         return PROVIDERS[self.provider].keys if self.keys is None else tuple(self.keys)
 
     @property
     def paid(self) -> bool:
-        """Whether every answer costs money."""
+        """Whether the provider of the model charges for every answer."""
         return PROVIDERS[self.provider].paid
 
     def request_settings(self) -> dict[str, Any]:
-        """The fields of the entry that decide the answers, as a dictionary. They are part of the key of an
-        evaluation."""
+        """Collect the settings of the entry that decide the model's answers, as a dictionary. They are part of the run
+        key of an evaluation, so that a change makes it run again."""
         return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
 
 
 class Serving(Section):
-    """Model servers that jobs start and stop themselves."""
+    """Settings of model servers that jobs start and stop themselves."""
 
     program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none")
     """Server that jobs start; it must be installed."""
@@ -187,7 +189,8 @@ class Serving(Section):
 
 
 class Calls(Section):
-    """How models that are not trained here are called, and what that may cost."""
+    """Settings of the calls of models that are not trained here: whether answers are recorded, and what the calls may
+    cost."""
 
     mode: Literal["record", "replay", "live"] = key("record")
     """`record`: answers are recorded under `state`, and no question is sent twice; `replay`: only recorded answers;

@@ -1,4 +1,5 @@
-"""Questions about the whole configuration: the model behind an agent or a judge, and what the settings lack."""
+"""Functions that derive something from several settings together: the model behind an agent or a judge, and what a
+configuration lacks or contradicts."""
 
 import functools
 import unicodedata
@@ -16,16 +17,16 @@ from .variants import value_at
 
 
 def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
-    """The entry of the model by which an agent acts: that of ``workflow/models.yaml``, or a new one where the agent
-    names a folder or an address itself, which is enabled. None for an agent that acts by the policy or by no model."""
+    """Get the entry of the model by which an agent acts: that of ``workflow/models.yaml``, or a new one if the agent
+    names a folder or an address itself. None for an agent that acts by the policy of the run or by no model."""
     if agent.model is None or agent.own_policy:
         return None
     return named_model(settings, agent.model, agent.served_as or "")
 
 
 def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntry:
-    """The entry ``name`` of ``workflow/models.yaml``. Where there is none, ``name`` is a folder or an address: a new,
-    enabled entry for it, whose name on the server is ``served_as``."""
+    """Get the entry ``name`` of ``workflow/models.yaml``. Without such an entry, ``name`` is a folder or an address:
+    then a new, enabled entry for it, and ``served_as`` is the name of the model on that server."""
     if name in settings.models:
         return settings.models[name]
     provider: Literal["anthropic", "own"] = "anthropic" if name.startswith("anthropic") else "own"
@@ -33,7 +34,8 @@ def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntr
 
 
 def is_served(settings: Settings, agent: AgentEntry) -> bool:
-    """Whether the job that evaluates ``agent`` starts a server for its model (section ``serving``)."""
+    """Whether the job that evaluates ``agent`` starts a server for its model, by the section ``serving`` of the
+    settings."""
     serving = settings.serving
     if serving.program == "none" or agent.model is None:
         return False
@@ -43,14 +45,15 @@ def is_served(settings: Settings, agent: AgentEntry) -> bool:
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise SettingsError for what a single setting cannot show: paths that programs misread, and contradictions."""
+    """Raise SettingsError for what a single setting cannot show: paths that programs misread, and settings that
+    contradict each other."""
     check_paths(settings)
     check_serving(settings)
     check_price_files(settings)
 
 
 def check_serving(settings: Settings) -> None:
-    """Raise SettingsError where the section ``serving`` contradicts itself or the registry of models."""
+    """Raise SettingsError where the section ``serving`` contradicts itself or ``workflow/models.yaml``."""
     serving = settings.serving
     for name in serving.models:
         if name not in settings.models:
@@ -64,10 +67,10 @@ def check_serving(settings: Settings) -> None:
 
 
 def why_not_run(settings: Settings, name: str) -> str:
-    """The reason why the agent ``name`` is not run, as tables print it; empty for an agent that is run.
+    """Say why the agent ``name`` is not run, as tables print it; empty for an agent that is run.
 
-    It depends on the settings alone, so that the same settings make the same table. Anything that is missing outside
-    the settings, such as an API key, stops the run before its first job (:mod:`cdpr.pipeline.systems`).
+    It depends on the settings alone, so that equal settings make equal tables. Anything that is missing outside the
+    settings, such as an API key, stops the run before its first job (:mod:`cdpr.pipeline.systems`).
     """
     agent = settings.agents[name]
     model = model_of(settings, agent)
@@ -81,8 +84,8 @@ def why_not_run(settings: Settings, name: str) -> str:
 
 
 def judging_models(settings: Settings) -> dict[str, ModelEntry]:
-    """The entries of the models that judge and match, by the setting that names each (``judge.model``, ...); settings
-    that name none are left out."""
+    """Get the entries of the models that judge and match, by the setting that names each (``judge.model``,
+    ``judge.second``, ``matcher.model``). Settings that name no model are left out."""
     names = {
         "judge.model": settings.judge.model,
         "judge.second": None if settings.judge.second == TABLES else settings.judge.second,
@@ -92,14 +95,15 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
 
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
-    """List the files and folders that the settings name and that do not exist, each as (key, path)."""
+    """List the files and folders that the settings name but that do not exist, each as (dotted name of the setting,
+    path)."""
     missing = [(name, path) for name, path in user_files(settings) if not file_type(path)]
     policy = settings.policy.model
     return missing if policy == "tiny" or file_type(policy) else [*missing, ("policy.model", policy)]
 
 
 def refuse_missing_paths(settings: Settings) -> None:
-    """Raise SettingsError with all :func:`missing_paths`."""
+    """Raise SettingsError, which lists all :func:`missing_paths`, if there are any."""
     if missing := missing_paths(settings):
         lines = "\n".join(f"  {key}: {path}" for key, path in missing)
         raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
@@ -107,7 +111,8 @@ def refuse_missing_paths(settings: Settings) -> None:
 
 
 def check_paths(settings: Settings) -> None:
-    """Raise SettingsError for a path anywhere in the settings that :func:`check_path` refuses."""
+    """Raise SettingsError for a path anywhere in the settings that programs of the pipeline would misread
+    (:func:`check_path`)."""
     models = {f"models.{name}.{key}": path for name, entry in settings.models.items()
               for key, path in (("at", entry.folder), ("weights", entry.weights)) if path}  # fmt: skip
     models |= {f"agents.{name}.model": agent.model for name, agent in settings.agents.items()
@@ -119,7 +124,8 @@ def check_paths(settings: Settings) -> None:
 
 
 def check_price_files(settings: Settings) -> None:
-    """Raise SettingsError for settings of a fee file that is not given, and for own prices among the results."""
+    """Raise SettingsError for settings of a fee schedule without its file, and for a file of the user's own prices in
+    the folder of results, where jobs remove files."""
     chosen, own, results = settings.data.fee_schedules, settings.data.price_overrides, settings.paths.results
     if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
         raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
@@ -130,9 +136,9 @@ def check_price_files(settings: Settings) -> None:
 
 
 def check_path(name: str, path: str, forbidden: str = "") -> None:
-    """Raise SettingsError for a path that begins with ``~``, or that holds a character with another meaning to
-    Snakemake (braces, ``<``), DuckDB and SQLite (``?``, a backslash) or a terminal, or one of ``forbidden``. ``name``
-    is the key of the setting."""
+    """Raise SettingsError for a path that is empty or begins with ``~``, or that holds a character with another meaning
+    to Snakemake (braces, ``<``), to DuckDB and SQLite (``?``, a backslash) or to a terminal, or one of ``forbidden``.
+    ``name`` is the dotted name of the setting, for the message."""
     if not path or path.startswith("~"):
         raise SettingsError(f"{name}: {path!r}: write the path of the folder out; `~` is not your home here")
     if bad := [c for c in path if c in "{}<?\\" + forbidden or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]:
@@ -141,14 +147,14 @@ def check_path(name: str, path: str, forbidden: str = "") -> None:
 
 
 def user_files(settings: Settings) -> list[tuple[str, str]]:
-    """List the files and folders of the user that the settings name, each as (key, path): settings that are declared
-    with ``is_path`` and have a value."""
+    """List the files and folders of the user that the settings name, each as (dotted name of the setting, path). These
+    are the settings declared with ``is_path`` (:func:`~.section.key`) that have a value and are no address."""
     paths = [(name, value_at(settings, name)) for name in _path_keys()]
     return [(name, path) for name, path in paths if path is not None and not path.startswith(ADDRESSES)]
 
 
 @functools.cache
 def _path_keys() -> list[str]:
-    """List the keys of the settings that are declared with ``is_path``."""
+    """List the dotted names of the settings that are declared with ``is_path``."""
     extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
     return [name for name, extra in extras if extra.get("is_path")]

@@ -1,4 +1,5 @@
-"""Names of runs: the name of an agent (``warm_start``), or a variant and a seed (``cdpr-seed0``)."""
+"""Names of runs. A run of a trained policy is named by its variant and seed (``cdpr-seed0``), any other run by its
+agent (``warm_start``)."""
 
 import re
 from collections.abc import Iterable
@@ -14,14 +15,15 @@ _TRAINED = re.compile(rf"(?P<variant>{NAME})-seed(?P<seed>0|[1-9][0-9]*)")
 
 
 class TrainedRun(NamedTuple):
-    """A variant that is trained with one seed; as text the name of the run."""
+    """A variant that is trained with one seed; ``str`` gives the name of the run, ``cdpr-seed0``."""
 
     variant: str
     seed: int
 
     @classmethod
     def parse(cls, run: str) -> Self | None:
-        """Read the name of a run; None for that of an agent, which is not trained."""
+        """Read the name of a run: ``cdpr-seed0`` is the variant ``cdpr`` with the seed 0. None for the name of an
+        agent, which is not trained."""
         match = _TRAINED.fullmatch(run)
         return cls(match["variant"], int(match["seed"])) if match else None
 
@@ -35,13 +37,13 @@ def is_trained(run: str) -> bool:
 
 
 def seeds_of_runs(runs: Iterable[str]) -> list[int]:
-    """The seeds of the trained runs among these, in their order."""
+    """List the seeds of the trained runs among ``runs`` (names), in their order."""
     return [trained.seed for run in runs if (trained := TrainedRun.parse(run))]
 
 
 def check_name(name: str, kind: str = "agent") -> str:
-    """Return the name of an agent, variant or sweep unchanged. Raises SettingsError, which calls it ``kind``, for a
-    name that cannot be part of a path, or that would be read as that of a trained run."""
+    """Return the name of an agent, variant or sweep unchanged. Raises SettingsError for a name that cannot be part of a
+    path, or that would be read as that of a trained run. ``kind`` is what the message calls the named thing."""
     if not re.fullmatch(NAME, name):
         raise SettingsError(f"{kind} {name!r} is no name: use small letters of a to z, digits, '_', '.' and '-', a "
                             "letter first")  # fmt: skip

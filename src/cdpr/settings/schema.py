@@ -1,8 +1,8 @@
-"""Every setting of the pipeline: typed, closed, documented.
+"""The settings of the whole pipeline, with types, defaults and descriptions. An unknown key is an error.
 
-The description of a key says what it does; ``paper`` quotes the place of the paper that it comes from,
+The description of a setting says what it does; ``paper`` quotes the sentence of the paper that it comes from,
 ``decision`` names the open question of ``docs/deviations.md`` that it answers. The JSON schema and ``config/README.md``
-are generated from here (``cdpr config --write``); ``config.yaml`` sets what the demo changes.
+are generated from here (``cdpr config --write``). ``config.yaml`` sets what the demo changes.
 """
 
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -23,14 +23,14 @@ MOST_METHODS = 8  # of the expert study
 
 
 class Paths(Section):
-    """Folders that the workflow writes to."""
+    """The folders to which the pipeline writes."""
 
     results: str = key("results", "All results.")
     state: str = key("state", "Unfinished work: checkpoints and caches.")
 
 
 class HospitalSettings(Section):
-    """The synthetic hospital: the seed and the number of its cases."""
+    """Settings of the synthetic hospital, which replaces real data: the seed and the numbers of its cases."""
 
     seed: int = key(11, "Seed of its patients; the demo was tuned on those of seed 7.")
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
@@ -40,7 +40,7 @@ class HospitalSettings(Section):
 
 
 class Costs(Section):
-    """How examinations are priced."""
+    """Settings of how examinations are priced, in US dollars."""
 
     price_map: Literal["corrected", "paper_prices"] = key("corrected", paper="appendix, Unified examination cost")
     """`corrected`: the shipped catalogue; `paper_prices`: first those of the paper's sample record."""
@@ -57,7 +57,7 @@ class Costs(Section):
 
 
 class Prompt(Section):
-    """How a state is written for the policy."""
+    """Settings of how the state of a case is written as a prompt for the policy."""
 
     style: Literal["compact", "full"] = key("compact", paper="appendix, Prompt Templates")
     """`full`: the paper's prompt; `compact`: the same grammar in few tokens."""
@@ -66,7 +66,7 @@ class Prompt(Section):
 
 
 class Tests(Section):
-    """What counts as an examination in the utility."""
+    """Settings of which examinations the utility counts, each at a price."""
 
     count: Literal["available", "issued"] = key("available", decision="D13")
     """What N_tests counts: examinations that gave a result, or every parsed request."""
@@ -74,7 +74,7 @@ class Tests(Section):
 
 
 class Environment(Section):
-    """The rules of an episode."""
+    """The rules of an episode, in which a policy requests examinations of a patient and ends with a diagnosis."""
 
     max_turns: PositiveInt = key(8, paper="multi-turn rollouts capped at 8 assistant turns per trajectory")
     """Assistant turns before a diagnosis is forced."""
@@ -89,7 +89,7 @@ class Environment(Section):
 
 
 class TinyModel(Section):
-    """The size of the tiny policy."""
+    """The size of the tiny policy, a decoder that the demo trains from scratch on a laptop."""
 
     hidden_size: PositiveInt = key(128, "Width.")
     layers: PositiveInt = key(2, "Transformer blocks.")
@@ -100,7 +100,7 @@ class TinyModel(Section):
 
 
 class Policy(Section):
-    """The policy that is trained, and the lengths of its prompts and replies."""
+    """Settings of the policy that is trained, and of the lengths of its prompts and replies."""
 
     model: str = key("tiny", paper="initialized from Qwen3-4B-Instruct-2507")
     """`tiny`: built here from a configuration; otherwise a Hugging Face folder."""
@@ -121,12 +121,14 @@ class Policy(Section):
 
     @property
     def warm_started(self) -> bool:
-        """Whether reinforcement learning starts from the policy that stage `warm_start_policy` makes."""
+        """Whether reinforcement learning starts from a policy that has imitated clinicians (stage
+        ``warm_start_policy``), instead of from the model itself."""
         return self.model == "tiny" or self.warm_start
 
     @model_validator(mode="after")
     def _check_room(self) -> Self:
-        """Raise ValueError where a response has no room for a request and a diagnosis."""
+        """Return the settings unchanged. Raises ValueError where a response has no room for a request and a
+        diagnosis."""
         if self.max_response_tokens < 2 * self.max_turn_tokens:
             raise ValueError(
                 f"max_response_tokens ({self.max_response_tokens}) holds fewer than two turns of max_turn_tokens "
@@ -136,7 +138,8 @@ class Policy(Section):
 
 
 class WarmStart(Section):
-    """The imitation of clinicians before reinforcement learning."""
+    """Settings of the supervised training before reinforcement learning, in which the policy imitates simulated
+    clinicians."""
 
     cases: NonNegativeInt = key(6000, "Training cases with demonstrations; the others are for reinforcement learning.")
     textbook: bool | None = key(None)
@@ -150,7 +153,8 @@ class WarmStart(Section):
 
 
 class Utility(Section):
-    """The weights of the utility."""
+    """The weights of the utility of an episode: correctness of the diagnosis minus weighted counts of examinations,
+    costs and failed requests. Each weight declares its term."""
 
     lambda_test: NonNegativeFloat = weight(0.05, "tests", paper="lambda_test = 0.05")
     """Price of one examination."""
@@ -165,7 +169,8 @@ class Utility(Section):
 
 
 class FrozenServer(Section):
-    """The server of the frozen initial policy, from which continuations come."""
+    """Settings of the server of the frozen initial policy, which samples the continuations of counterfactual actions
+    when verl trains."""
 
     beside: bool = key(False, paper="co-located on the same two devices via separate GPU memory budget")
     """Start vLLM with the run on the training GPUs of its first machine, with the share `memory` of each."""
@@ -183,7 +188,7 @@ class FrozenServer(Section):
 
 
 class Verl(Section):
-    """The engine verl: machines, memory, and servers."""
+    """Settings of the training engine verl: machines, memory, and servers."""
 
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
@@ -206,22 +211,23 @@ class Verl(Section):
 
     @property
     def without_gpu(self) -> bool:
-        """Whether trainer and servers run on CPUs."""
+        """Whether trainer and rollout server run on CPUs."""
         return self.rollout in ("cpu", "vllm_cpu")
 
     @property
     def gpus_of_node(self) -> int:
-        """Number of GPUs of one machine: those that train, and one for a frozen server that verl starts."""
+        """The number of GPUs of one machine: those that train, and one more if verl starts the server of the frozen
+        policy."""
         return self.gpus_per_node + (0 if self.frozen.url or self.frozen.beside else 1)
 
     @property
     def server(self) -> str:
-        """verl's name of the rollout server."""
+        """The name of the rollout server in verl's own configuration."""
         return self.rollout.removesuffix("_cpu")
 
 
 class Training(Section):
-    """Reinforcement learning: algorithm, batches, optimiser and engine."""
+    """Settings of reinforcement learning: algorithm, batches, optimiser and engine."""
 
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = key("cdpr")
     """How episodes become advantages: a file in `cdpr/training/algorithms`, or an import path
@@ -251,14 +257,14 @@ class Training(Section):
 
 
 class OpenCases(Section):
-    """The evaluation on the cases of open data sets (role ``further``), which have a table of their own."""
+    """Settings of the evaluation on openly licensed data sets (role ``further``), which have a table of their own."""
 
     cases: PositiveInt | None = key(20, "Cases of each data set; empty: all.")
     trained: bool = key(False, "Whether trained policies are evaluated too.")
 
 
 class Evaluation(Section):
-    """How agents are evaluated."""
+    """Settings of how agents are evaluated on the benchmarks."""
 
     decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16a", min_length=1)
     """Decodings that are evaluated; the main table shows the first."""
@@ -271,14 +277,14 @@ class Evaluation(Section):
 
 
 class Tracking(Section):
-    """The index of runs."""
+    """The setting of the index of all runs in MLflow."""
 
     mlflow: bool | str = key(True)
     """Index runs in MLflow: in `mlflow.db` under the results, not at all, or at the address of a server."""
 
 
 class Analysis(Section):
-    """The measurement of how good the credit of an algorithm is."""
+    """Settings of the measurement of credit quality: how close the advantages of an algorithm come to the true ones."""
 
     cases: PositiveInt = key(12, "Validation cases, one group of episodes each.")
     truth: int = key(256, "Whole continuations of every state for the true advantage.", gt=1)
@@ -286,7 +292,7 @@ class Analysis(Section):
 
 
 class Inspector(Section):
-    """The page that shows single decisions."""
+    """Settings of the inspector, a page that shows single decisions of chosen runs."""
 
     runs: list[str] = key(
         ["cdpr-seed0", "grpo-seed0", "utility_grpo-seed0", "warm_start", "value_of_information"], min_length=1
@@ -297,7 +303,7 @@ class Inspector(Section):
 
 
 class Study(Section):
-    """The study in which physicians rate single decisions."""
+    """Settings of the study in which physicians rate single decisions of several agents."""
 
     states: PositiveInt = key(100, paper="we randomly sampled 100 intermediate decision states")
     """Decision states sampled from each test set, stratified by turn."""
@@ -333,7 +339,8 @@ class Study(Section):
     @field_validator("raters")
     @classmethod
     def _check_pseudonyms(cls, raters: list[str]) -> list[str]:
-        """Return the pseudonyms unchanged. Raises ValueError for one that is not safe as the name of a file."""
+        """Return the pseudonyms of the raters unchanged. Raises ValueError for one that is not safe as the name of a
+        file."""
         for name in raters:
             if not (name.isascii() and name.isalnum()):
                 raise ValueError(f"{name!r} is no pseudonym: letters and digits alone, for it becomes a file's name")
@@ -345,7 +352,7 @@ REGISTRIES = {"experiments": FILE, "agents": AGENTS_FILE, "models": MODELS_FILE}
 
 
 class Settings(Section):
-    """The whole configuration."""
+    """All settings of the pipeline."""
 
     __hash__ = object.__hash__  # Planning asks for the same variants hundreds of times; caches know them by identity.
 
@@ -382,5 +389,5 @@ class Settings(Section):
 
     @property
     def key_names(self) -> set[str]:
-        """The environment variables that may hold the API key of any model."""
+        """The environment variables that may hold the API key of any model in ``workflow/models.yaml``."""
         return {name for entry in self.models.values() for name in entry.key_names}

@@ -1,4 +1,5 @@
-"""Building blocks of the settings: documented keys in closed sections, and the project's own files of settings."""
+"""Building blocks of the settings: sections that refuse unknown keys, declarations of documented settings, and the
+project's own files of settings."""
 
 import functools
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ _MARK = "workflow/experiments.yaml"
 def key(default: Any, description: str = "", *, paper="", decision="", is_path: bool = False, **bounds: Any) -> Any:
     """Declare a setting: returns the pydantic field of a :class:`Section` with this ``default``.
 
-    ``description``, or a docstring below the setting, says what it does; ``paper`` quotes the sentence of the paper
-    that it comes from, ``decision`` names the entry of docs/deviations.md that it answers. ``is_path``: the value is a
-    file or folder of the user, which must exist. ``bounds`` are limits of the value (``gt``, ``le``, ``min_length``,
-    ...).
+    - ``description``, or a docstring below the setting, says what the setting does.
+    - ``paper`` quotes the sentence of the paper that the setting comes from.
+    - ``decision`` names the entry of docs/deviations.md that the setting answers.
+    - ``is_path``: the value is a file or folder of the user, which must exist.
+    - ``bounds``: limits of the value, as pydantic names them (``gt``, ``le``, ``min_length``, ...).
     """
     extra: Any = {k: v for k, v in {"paper": paper, "decision": decision, "is_path": is_path}.items() if v}
     start = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
@@ -27,11 +29,14 @@ def key(default: Any, description: str = "", *, paper="", decision="", is_path: 
 
 
 def weight(default: float, amount: str, *, symbol: str = "", sign: int = -1, unit: str = "", paper: str = "") -> Any:
-    """Declare a weight of the utility, and with it the term ``sign * weight * amount / unit``.
+    """Declare a weight of the utility, and with it the term ``sign * weight * amount / unit`` of the utility.
 
-    ``amount`` names a count of :class:`cdpr.environment.state.Effort`, or is ``tests``; formulas call it ``symbol``.
-    ``unit`` is the setting of the same section by which the term is divided; empty: 1. The docstring below the setting
-    describes it. Unlike that of a :func:`key`, this declaration is part of run keys.
+    - ``amount``: the count that the weight multiplies: a field of :class:`cdpr.environment.state.Effort`, or ``tests``.
+      Formulas call it ``symbol``.
+    - ``unit``: the setting of the same section by which the count is divided; empty: 1.
+    - ``paper``: the sentence of the paper that the weight comes from.
+
+    A docstring below the setting describes it. Unlike that of a :func:`key`, this declaration is part of run keys.
     """
     term: Any = {"symbol": symbol or amount, "amount": amount, "sign": sign, "unit": unit}
     extra = {"paper": paper, "term": term} if paper else {"term": term}
@@ -39,7 +44,7 @@ def weight(default: float, amount: str, *, symbol: str = "", sign: int = -1, uni
 
 
 class SettingsError(ValueError):
-    """A configuration that cannot be used; the message names the key, the problem and a remedy."""
+    """A configuration cannot be used. The message names the key, the problem and a remedy."""
 
 
 RESTRICTED = "restricted"
@@ -48,17 +53,17 @@ and what to do about a setting that it lacks. It is no field, so that copies are
 
 
 class NoProject(SettingsError):
-    """There is no checkout, whose files a command of the workflow reads."""
+    """There is no checkout of the project, whose files a command of the workflow has to read."""
 
 
 class UndeclaredSetting(SettingsError):
-    """Code reads a setting that it does not declare. This is no AttributeError, which ``getattr`` with a default
-    hides."""
+    """Code reads a setting that it did not declare, so no run key would cover it. This is no AttributeError, which
+    ``getattr`` with a default would hide."""
 
 
 class Section(BaseModel):
     """A group of settings; an unknown key is an error. A restricted copy (:func:`cdpr.settings.load.restrict`) lacks
-    some settings: reading one of them raises UndeclaredSetting."""
+    some settings: reading one of these raises UndeclaredSetting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
@@ -73,7 +78,7 @@ class Section(BaseModel):
 
 
 def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Yield the dotted name and the field of every section and setting below ``section``, at any depth, in the order of
+    """Yield the dotted name and the field of every section and setting in ``section``, at any depth, in the order of
     their declaration. ``prefix`` is put in front of each name."""
     for name, field in section.model_fields.items():
         yield prefix + name, field
@@ -82,15 +87,13 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fiel
 
 
 def is_section(field: FieldInfo) -> bool:
-    """Whether a field is a group of settings."""
+    """Whether a field holds a section, a group of settings, instead of a single setting."""
     return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 
 
 def project_folder() -> Path:
-    """Find the checkout of this project: the working directory where it is one, else the folder that holds ``src``.
-
-    Raises NoProject where neither is.
-    """
+    """Find the checkout of this project: the working directory if it is one, else the folder whose ``src`` has this
+    code. Raises NoProject if neither is a checkout."""
     for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
         if (folder / _MARK).is_file():
             return folder
@@ -98,12 +101,12 @@ def project_folder() -> Path:
 
 
 def read_shipped(file: str) -> dict[str, Any]:
-    """Read one of the project's YAML files, named by its path below the checkout. Raises NoProject as
-    :func:`project_folder`."""
+    """Read one of the project's YAML files as a dictionary. ``file`` is its path below the checkout. Raises NoProject
+    outside of a checkout."""
     return _read_once(project_folder() / file)
 
 
 @functools.cache
 def _read_once(path: Path) -> dict[str, Any]:
-    """Read a YAML file, at most once in this process."""
+    """Read a YAML file as a dictionary, at most once in this process."""
     return parse_yaml(path.read_text(encoding="utf-8"))

@@ -1,7 +1,8 @@
-"""Variants of an experiment: named changes of the settings, in canonical form.
+"""Variants of an experiment: named changes of the settings with which a policy is trained.
 
-Two variants whose canonical settings agree are one job: without the process reward CDPR *is* GRPO, and the default
-point of every sweep is CDPR.
+The settings of a variant have a canonical form, in which everything that its training does not read has its default.
+Variants with equal canonical settings are trained once, by one job: without the process reward CDPR *is* GRPO, and
+every sweep contains CDPR itself.
 """
 
 import contextlib
@@ -32,8 +33,8 @@ _default = functools.cache(Settings)
 
 @functools.lru_cache(64)
 def variants(settings: Settings) -> dict[str, Variant]:
-    """All variants by name: those of ``experiments.variants``, then one for each point of ``experiments.sweeps``. A
-    variant that is declared under the name of a point replaces it."""
+    """Collect all variants by name: those of ``experiments.variants``, then one for each value of each sweep in
+    ``experiments.sweeps``, such as ``beta_0.25``. A declared variant with such a name replaces that of the sweep."""
     by_name = dict(settings.experiments.variants)
     for name, sweep in settings.experiments.sweeps.items():
         for value in _points(settings, sweep):
@@ -44,7 +45,8 @@ def variants(settings: Settings) -> dict[str, Variant]:
 
 
 def labels_of(settings: Settings, where: str) -> dict[str, str]:
-    """The labels, by name, of the variants that feed the table or figure ``where`` and can be trained."""
+    """The labels, by name, of the variants that the table or figure ``where`` shows, without those that these settings
+    cannot train."""
     entries = settings.experiments.variants.items()
     return {name: v.label for name, v in entries if where in v.feeds and not why_not_trained(settings, name)}
 
@@ -58,13 +60,14 @@ def why_not_trained(settings: Settings, name: str) -> str:
 
 
 def check_required(algorithm: type, settings: Settings) -> None:
-    """Raise SettingsError where a setting has another value than the one with which alone an algorithm can train."""
+    """Raise SettingsError where a setting does not have the value that the ``algorithm`` requires of it."""
     if unmet := _unmet(algorithm, functools.partial(value_at, settings)):
         raise SettingsError(f"{unmet}; change it, or choose another training.algorithm")
 
 
 def _unmet(algorithm: Any, value_of: Callable[[str], Any]) -> str:
-    """Describe the first requirement of an algorithm that the settings do not meet; empty where they meet all."""
+    """Describe the first requirement of an algorithm that is not met; empty where all are met. ``value_of`` gives the
+    value of a setting by its dotted name."""
     for key, needed in algorithm.requires.items():
         if (value := value_of(key)) != needed:
             return f"{key}: {algorithm.__module__.rpartition('.')[2]} works with {needed} alone, not with {value}"
@@ -72,10 +75,11 @@ def _unmet(algorithm: Any, value_of: Callable[[str], Any]) -> str:
 
 
 def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dict[Value, str]]:
-    """The sweeps that the figure ``where`` shows: for each sweep the name of the variant that trains each value.
+    """Collect the sweeps that the figure ``where`` shows: for each sweep, by name, its values and the name of the
+    variant that trains each value.
 
-    The values are the configuration's own and those that ``experiments.swept`` and ``experiments.points`` choose; all
-    of them with ``every``.
+    The values are the configuration's own value and those that ``experiments.swept`` and ``experiments.points`` choose;
+    with ``every`` all values.
     """
     swept, points = settings.experiments.swept, settings.experiments.points
     by_sweep = {}
@@ -88,13 +92,13 @@ def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dic
 
 
 def seeds_of(settings: Settings, name: str) -> list[int]:
-    """The seeds with which the variant ``name`` is trained. Raises SettingsError for an unknown variant."""
+    """List the seeds with which the variant ``name`` is trained. Raises SettingsError for an unknown variant."""
     return settings.seeds[: _find_variant(settings, name).seeds]
 
 
 def _points(settings: Settings, sweep: Sweep, most: int | None = None) -> list[Value]:
-    """The configuration's own value of a swept setting and the first ``most`` others of the sweep (None: all), in
-    ascending order where they are numbers."""
+    """List the values of a sweep: the configuration's own value and the first ``most`` others (None: all). Numbers are
+    in ascending order; otherwise the own value comes first."""
     own = value_at(settings, sweep.setting)
     values = [own, *[value for value in sweep.values if value != own][:most]]
     are_numbers = all(isinstance(value, (int, float)) for value in values)
@@ -107,7 +111,7 @@ def _point_name(sweep: str, value: Value) -> str:
 
 
 def value_at(settings: Settings, key: str) -> Any:
-    """Look up the value of the setting or section with the dotted name ``key``. Raises SettingsError where there is
+    """Get the value of the setting or section with the dotted name ``key``. Raises SettingsError where there is
     none."""
     value: Any = settings
     for name in key.split("."):
@@ -118,8 +122,8 @@ def value_at(settings: Settings, key: str) -> Any:
 
 
 def job_of(settings: Settings, name: str) -> str:
-    """The name of the first variant whose resolved settings equal those of the variant ``name``. Such variants share
-    one training job, which has this name. Raises SettingsError as :func:`resolve_variant`."""
+    """The name of the job that trains the variant ``name``. Variants with equal canonical settings share one job, named
+    after the first of them. Raises SettingsError as :func:`resolve_variant`."""
     jobs = _jobs(settings)
     if name not in jobs:
         resolve_variant(settings, name)  # raises
@@ -128,8 +132,8 @@ def job_of(settings: Settings, name: str) -> str:
 
 @functools.lru_cache(64)
 def _jobs(settings: Settings) -> dict[str, str]:
-    """For every variant the name of the first one with equal resolved settings. Variants that are invalid, because the
-    configuration chooses an algorithm that does not read what they change, are left out."""
+    """For every variant the name of the first variant with equal canonical settings. Left out are variants that are
+    invalid, because the configuration chooses an algorithm that does not read what they change."""
     jobs: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in variants(settings):
@@ -140,9 +144,9 @@ def _jobs(settings: Settings) -> dict[str, str]:
 
 @functools.lru_cache(1024)
 def resolve_variant(settings: Settings, name: str) -> Settings:
-    """The settings under which the variant ``name`` is trained: those of the configuration with its changes, in
-    :func:`canonical` form. Raises SettingsError for an unknown variant, for a change that is no valid setting, and for
-    one that its training does not read."""
+    """Compute the settings with which the variant ``name`` is trained: those of the configuration with the variant's
+    changes, in :func:`canonical` form. Raises SettingsError for an unknown variant, for a change that is no valid
+    setting, and for one that its training does not read."""
     changed = _to_dict(settings)
     change = _find_variant(settings, name).change
     if "training.algorithm" in change:
@@ -158,13 +162,13 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
 
 
 def _to_dict(settings: Settings) -> dict[str, Any]:
-    """The settings as a nested dictionary. Registries stay objects: training reads none, and to check them again takes
-    longest."""
+    """The settings as a nested dictionary. The registries of experiments, agents and models stay objects: no training
+    reads them, and checking them again takes longest."""
     return settings.model_dump(exclude=set(REGISTRIES)) | {name: getattr(settings, name) for name in REGISTRIES}
 
 
 def _find_variant(settings: Settings, name: str) -> Variant:
-    """The variant ``name``. Raises SettingsError where there is none."""
+    """Get the variant ``name``. Raises SettingsError where there is none."""
     known = variants(settings)
     if name not in known:
         raise SettingsError(f"unknown variant {name!r}; known: {', '.join(known)}")
@@ -172,8 +176,8 @@ def _find_variant(settings: Settings, name: str) -> Variant:
 
 
 def canonical(settings: Settings, base: Settings) -> Settings:
-    """Reset every setting that the training does not read to its default, so that two settings that train the same
-    policy are equal. Unread weights of ``utility`` are reset to those of ``base``, because every run reports the
+    """Copy settings and reset every one that the training does not read to its default, so that settings that train the
+    same policy are equal. Unread weights of the utility are reset to those of ``base``, because every run reports the
     utility."""
     algorithm = algorithm_class(settings.training.algorithm)
     check_required(algorithm, settings)
@@ -188,8 +192,9 @@ def canonical(settings: Settings, base: Settings) -> Settings:
 
 
 def restrict_to_algorithm(settings: Settings) -> Settings:
-    """Restrict the settings of a training to those that its algorithm may read: what every algorithm reads, and what
-    its class declares in ``reads``. Reading another one raises UndeclaredSetting."""
+    """Copy the settings of a training so that only those can be read that its algorithm may read: what every algorithm
+    reads, and what its class declares in ``reads``. Reading any other one raises UndeclaredSetting, whose message says
+    what to declare."""
     name, own = settings.training.algorithm, algorithm_class(settings.training.algorithm).reads
     line = f"reads = {(*own, 'KEY')}".replace("'", '"')
     remedy = f"write `{line}` in the class of the algorithm {name}, or its trainings would not change with the setting"
@@ -197,26 +202,28 @@ def restrict_to_algorithm(settings: Settings) -> Settings:
 
 
 def _own_keys(settings: Settings) -> tuple[str, ...]:
-    """The keys that this training reads beside :data:`_SHARED`: those that its algorithm declares, and that of verl."""
+    """The dotted names that this training reads beside those that every training reads (:data:`_SHARED`): what its
+    algorithm declares, and the section of the engine verl if it is used."""
     own = algorithm_class(settings.training.algorithm).reads
     return (*own, _VERL) if settings.training.engine == "verl" else tuple(own)
 
 
 @functools.cache
 def _unread_keys(own: tuple[str, ...]) -> set[str]:
-    """The settings of :data:`_OWNED` and :data:`_VERL` that a training with the :func:`_own_keys` ``own`` ignores."""
+    """The single settings of :data:`_OWNED` and :data:`_VERL` that a training does not read. ``own`` are its
+    :func:`_own_keys`."""
     return without((*_OWNED, _VERL), own)
 
 
 @functools.cache
 def _read_keys(own: tuple[str, ...]) -> set[str]:
-    """All settings that a training with the :func:`_own_keys` ``own`` reads."""
+    """All single settings that a training reads. ``own`` are its :func:`_own_keys`."""
     return without((*_SHARED, *own), _unread_keys(own))
 
 
 def _check_changes_are_read(name: str, change: Iterable[str], settings: Settings) -> None:
-    """Raise SettingsError where the variant ``name`` changes a key that its training, with these ``settings``, does not
-    read."""
+    """Raise SettingsError where the variant ``name`` changes a setting that its training does not read. ``change`` are
+    the dotted names that it changes, ``settings`` the settings with its changes."""
     training, own = settings.training, _own_keys(settings)
     for key in change:
         if key not in _read_keys(own) and not key.startswith("training.options."):
