@@ -133,10 +133,13 @@ class AgentModel(Model):
     """
 
     def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:
+        """Wrap ``model``. ``entry`` is its entry in ``workflow/models.yaml``; without one nothing of requests and
+        replies is changed."""
         self.model, self.entry = model, entry or ModelEntry()
         self.tokenizer = None if entry else model.tokenizer
 
     def __repr__(self) -> str:
+        """The name of the wrapped model, for error messages."""
         return repr(self.model)
 
     async def sample(

@@ -64,11 +64,12 @@ class _Line(BaseModel):
 def export_recordings(
     state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
 ) -> int:
-    """Write the recorded answers about open cases in the folder ``state`` to the archive ``file``; returns their
-    number. With ``systems`` (names of agents, judges, matchers) only the answers that these use are written.
+    """Write the recorded answers of models about open cases, which anyone may see, to the archive ``file``; returns
+    their number. ``state`` is the folder of the recordings. With ``systems`` (names of agents, judges, matchers) only
+    the answers that these use are written.
 
     ``credentialed`` are the data sets whose text must not leave the machine. Answers that may be about one of them
-    (:func:`withheld`) are left out. Raises ArchiveError where an answer to the same question was also recorded for a
+    (:func:`withheld`) are left out. Raises ArchiveError where the answer to the same question was also recorded for a
     credentialed case, and where no answer is left to write.
     """
     users, private_users = (_users_by_question(state, private, systems) for private in (False, True))
@@ -100,10 +101,12 @@ def export_recordings(
 
 
 def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection[str]) -> list[str]:
-    """List the keys of the questions whose answers must not be exported, although they were recorded as those of open
-    cases. Their data set was marked as credentialed later (it is in ``credentialed``), or no data set was recorded.
+    """List the keys of the questions (requests to a model) whose recorded answers must not be exported. They were
+    recorded as those of open cases, but their data set was marked as credentialed later (it is in ``credentialed``), or
+    no data set was recorded.
 
-    With ``systems`` only questions that these use are listed. The list is empty where ``credentialed`` is.
+    With ``systems`` (agents, judges, matchers) only questions that these use are listed. The list is empty where
+    ``credentialed`` is.
     """
     users, datasets = _users_by_question(state, False, systems), defaultdict(set)
     if not users or not credentialed:
@@ -115,9 +118,13 @@ def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection
 
 
 def _users_by_question(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
-    """Read which systems (agents, judges, matchers) use the answer to each recorded question: their names by the key of
-    the question, in the order of the keys. ``credentialed`` chooses the recordings of credentialed or of open cases.
-    With ``systems`` only these are listed."""
+    """Read which systems (agents, judges, matchers) use the recorded answer to each question: their names by the key of
+    the question, in the order of the keys. A question is a request to a model, with everything that decides the answer;
+    its key is a digest.
+
+    ``credentialed`` chooses the recordings about credentialed cases instead of those about open ones. With ``systems``
+    only these are listed.
+    """
     users: dict[str, list[str]] = defaultdict(list)
     if (recording.recordings_folder(state, credentialed) / "answers.sqlite").exists():
         uses = Recordings(state, credentialed).journal.read("SELECT * FROM uses ORDER BY question, system")
@@ -128,7 +135,7 @@ def _users_by_question(state: str | Path, credentialed: bool, systems: Sequence[
 
 
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
-    """Add the answers of the archive ``file`` to the recordings of open cases in the folder ``state``; returns their
+    """Add the answers of models in the archive ``file`` to the recordings in the folder ``state``; returns their
     counts. Raises ArchiveError for a file that is no archive, and for a line whose answer does not belong to its
     question; nothing is imported then."""
     imported = Imported()
@@ -187,9 +194,10 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
 
 
 def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
-    """Run ``cdpr recordings export``: write the recorded answers about open cases that ``systems`` (empty: all) use to
-    ``file``. Returns the message to print. Raises SettingsError for an unknown system, and ArchiveError as
-    :func:`export_recordings`."""
+    """Run ``cdpr recordings export``: write the recorded answers of models about open cases to the archive ``file``,
+    for another project to use. ``systems`` are the agents, judges and matchers whose answers are written (empty: all).
+    Returns the message to print. Raises SettingsError for an unknown system, and ArchiveError where there is nothing to
+    write or an answer must not leave the machine."""
     if unknown := sorted({*systems} - settings.agents.keys() - {*ASKERS}):
         raise SettingsError(
             f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, and no judge or matcher; "
@@ -205,8 +213,9 @@ def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
 
 
 def run_import(settings: Settings, file: str) -> str:
-    """Run ``cdpr recordings import``: add the answers of the archive ``file`` to the recordings. Returns the message to
-    print, with their counts and how to replay them. Raises ArchiveError as :func:`import_recordings`."""
+    """Run ``cdpr recordings import``: add the answers of models in the archive ``file`` to the recordings of this
+    project. Returns the message to print, with their counts and how to replay them. Raises ArchiveError for a file that
+    is no archive, or a damaged one."""
     imported = import_recordings(settings.paths.state, file)
     return (
         f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting "

@@ -53,16 +53,17 @@ class Prompts:
         return cls(new[: arch.layers], new[arch.layers :], bias)
 
     def __len__(self) -> int:
+        """The number of prompts."""
         return len(self.bias)
 
     def slice(self, start: int, stop: int) -> "Prompts":
-        """Get the prompts from ``start`` to before ``stop``, as views of the same memory."""
+        """Get the keys and values of the prompts from ``start`` to before ``stop``, as views of the same memory."""
         keys, values = ([layer[start:stop] for layer in layers] for layers in (self.keys, self.values))
         return Prompts(keys, values, self.bias[start:stop])
 
     def select(self, rows: Tensor) -> "Prompts":
-        """Keep only the prompts ``rows`` (int64 ``[kept]``, ascending) and return them. They are moved to the front of
-        the same memory, which overwrites the other prompts."""
+        """Keep only the keys and values of the prompts ``rows`` (int64 ``[kept]``, ascending) and return them. They are
+        moved to the front of the same memory, which overwrites those of the other prompts."""
         for tensor in (*self.keys, *self.values):
             for start in range(0, len(rows), _MOVED):
                 some = rows[start : start + _MOVED]
@@ -110,6 +111,14 @@ class Prefill:
         known: np.ndarray,
         fresh: np.ndarray,
     ) -> None:
+        """Prepare the attention of a forward pass over the new tokens of ``P`` prompts, *packed* one behind the other
+        in one row.
+
+        ``prompts`` gets the keys and values of the whole prompts, of up to ``T`` tokens; ``pool`` is the cache that
+        stores them. ``slots`` int ``[P, T]`` are the cache slots of the prompts' tokens, ``write`` int64 ``[packed
+        tokens]`` those of the packed tokens; 0 is the slot of padding. Prompt p has ``known[p]`` tokens that are not
+        computed, then ``fresh[p]`` new ones.
+        """
         arch, device = transformer.architecture, transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
@@ -157,6 +166,8 @@ class Branches:
     """
 
     def __init__(self, transformer: Transformer, prompts: Prompts) -> None:
+        """Begin decoding with one branch without tokens for each prompt. ``prompts`` has the keys and values of the
+        prompts."""
         arch = transformer.architecture
         self.transformer, self.prompts = transformer, prompts
         self.length, self.width = 0, 1
@@ -168,8 +179,13 @@ class Branches:
         self._scatter: Tensor | None = None  # the cell of each branch and of padding; None: the cell of the same number
 
     def advance(self, parent: np.ndarray) -> None:
-        """Lengthen the branches by one token: new branch b continues the old branch ``parent[b]``. ``parent`` (int
-        ``[new branches]``) is ascending; an old branch that does not occur in it ends."""
+        """Lengthen the branches by one token. A branch is the sampled tokens that some completions of a prompt share;
+        its keys and values are in one cell of a grid, which has equally many cells for every prompt.
+
+        New branch b continues the old branch ``parent[b]``. ``parent`` (int ``[new branches]``) is ascending; an old
+        branch that does not occur in it ends. Keys and values move to their new cells; a prompt without branches is
+        dropped if many prompts have none.
+        """
         prompt = self.prompt[parent]  # of each new branch
         # The prompts that still have branches, and the first new branch of each.
         alive, first = np.unique(prompt, return_index=True)
@@ -222,15 +238,16 @@ class Branches:
         return out if self._scatter is None else out.index_select(0, self._scatter)
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
-        """Copy the keys and values of sampled tokens into the prefix cache ``pool``. The arrays have one entry per
-        token: its branch, its position behind the prompt, and its slot in the cache."""
+        """Copy the keys and values of sampled tokens into the prefix cache ``pool``. The arrays (int ``[tokens]``) have
+        one entry per token: the branch that it belongs to, its position behind the prompt, and its slot in the
+        cache."""
         cell, position, slot = (self._on_device(a) for a in (self.cell[branches], positions, slots))
         for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
             pool.write(layer, slot, keys[cell, :, position].flatten(1), values[cell, :, position].flatten(1))
 
     def _make_room(self, source: Tensor | None) -> None:
-        """Make room in the grid for one more token per cell, and move the cells: cell c gets the content of the old
-        cell ``source[c]`` (int64 ``[cells]``; None: no cell moves)."""
+        """Make room for one more token in every cell of the grid of keys and values, and move the cells: cell c gets
+        the content of the old cell ``source[c]`` (int64 ``[cells]``; None: no cell moves)."""
         full = self.length == self.keys[0].shape[2]
         for layers in (self.keys, self.values):
             for layer, old in enumerate(layers):

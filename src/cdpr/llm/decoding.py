@@ -162,12 +162,14 @@ class BatchDecoder:
     def __init__(
         self, transformer: Transformer, prefixes: PrefixCache, ends: np.ndarray, rows: int, tokens: int
     ) -> None:
+        """Make a decoder. ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. At most ``rows``
+        completions are decoded at a time, with keys and values of at most ``tokens`` tokens."""
         self.transformer, self.prefixes, self.ends, self.rows, self.tokens = transformer, prefixes, ends, rows, tokens
         self.work = SamplerCounters()
         self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 
     def run(self, batch: Batch) -> DecodedBatch:
-        """Compute the completions of a batch, chunk by chunk."""
+        """Compute the completions of a batch, in chunks of rows that fit into the memory."""
         longest = int(batch.limit.max())
         shape = len(batch.prompt), longest
         decoded = DecodedBatch(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
@@ -188,12 +190,13 @@ class BatchDecoder:
         return decoded
 
     def _next_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
-        """Choose the rows of the next chunk, which begins with the row ``start``, and put their prompts into the prefix
-        cache. Returns the index behind its last row, and the prompts in the cache. ``longest`` is the most tokens of a
-        completion in the batch.
+        """Choose the rows (completions) of the batch that are decoded next, from the row ``start`` on, and put their
+        prompts into the prefix cache. Returns the index behind the last row, and the prompts in the cache. ``longest``
+        is the most tokens of a completion in the batch.
 
-        Prompts are added with all their rows as long as the chunk stays within ``self.rows`` and ``self.tokens``, and
-        the cache has room. If the rows of a single prompt are too many, the chunk gets the first of them.
+        Prompts are added with all their rows as long as the chunk stays within ``self.rows`` rows and the memory of
+        ``self.tokens`` tokens, and the cache has room. If the rows of a single prompt are too many, the chunk gets the
+        first of them.
         """
         self.prefixes.tick()
         cached: list[CachedPath] = []
@@ -229,6 +232,9 @@ class _Chunk:
     in the prefix cache, in the order of ``batch.paths``; the prefill fills those of their slots that are new."""
 
     def __init__(self, decoder: BatchDecoder, batch: Batch, start: int, stop: int, cached: list[CachedPath]) -> None:
+        """Prepare the rows (completions) of ``batch`` from ``start`` to before ``stop``. ``cached`` are their prompts
+        in the prefix cache, in the order of ``batch.paths``; they are sorted so that a prefix is computed before the
+        prompts that share it."""
         self.decoder, self.batch, self.start = decoder, batch, start
         self.transformer, self.prefixes, self.work = decoder.transformer, decoder.prefixes, decoder.work
         prompt = batch.prompt[start:stop]  # of each row
@@ -248,7 +254,9 @@ class _Chunk:
         self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
 
     def run(self, decoded: DecodedBatch) -> None:
-        """Decode until all rows have ended, and write their tokens, log-probabilities and lengths into ``decoded``."""
+        """Decode token by token until all rows (completions) have ended, and write their tokens, log-probabilities and
+        lengths into ``decoded``. Rows of a prompt with equal tokens so far share one branch, which the model computes
+        once."""
         prompts, logits = self._prefill()
         branches = Branches(self.transformer, prompts)
         nodes = [path.node for path in self.cached]  # of the prompts, in the prefix cache
@@ -281,11 +289,12 @@ class _Chunk:
     def _next_tokens(
         self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sample the next token of each unfinished row, or take the given one if the batch has given tokens. Returns
-        the tokens, int64 ``[live]``, and their log-probabilities, float64 ``[live]``.
+        """Sample the next token of each unfinished row (completion), or take the given one if the batch has given
+        tokens. Returns the tokens, int64 ``[live]``, and their log-probabilities, float64 ``[live]``.
 
-        ``logits`` ``[branches, vocab_size]`` are those behind each branch, ``live`` the numbers of the unfinished rows
-        in the chunk, ``branch`` the branch of each of them, and ``step`` the number of tokens so far.
+        ``logits`` ``[branches, vocab_size]`` are those behind each branch, the tokens that some rows share. ``live``
+        are the numbers of the unfinished rows, ``branch`` the branch of each of them, and ``step`` the number of tokens
+        so far.
         """
         source = torch.from_numpy(branch).to(logits.device)
         if self.batch.given is None:
@@ -298,8 +307,9 @@ class _Chunk:
         return token.astype(np.int64), logprob
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
-        """Run the model on the last token of each branch; returns the logits behind it, ``[branches, vocab_size]``.
-        ``token`` and ``position`` (int ``[branches]``) are this token and its position in the sequence."""
+        """Run the model on the last token of each branch, the tokens that some completions share. Returns the logits
+        behind it, ``[branches, vocab_size]``. ``token`` and ``position`` (int ``[branches]``) are this token and its
+        position in the sequence."""
         self.work.decoded_tokens += len(token)
         packed = np.zeros((2, self.transformer.padded(len(token))), dtype=np.int64)
         packed[:, : len(token)] = token, position
@@ -307,9 +317,9 @@ class _Chunk:
         return self.transformer.forward(tokens, positions, branches)[: len(token)]
 
     def _store_branches(self, branches: Branches, nodes: list, history: np.ndarray, numbers: np.ndarray) -> None:
-        """Store the keys and values of finished branches in the prefix cache, because later prompts often continue a
-        completion. Each finished branch has an entry in ``nodes`` (the cache node of its prompt), ``history`` (its
-        tokens) and ``numbers`` (its number in ``branches``)."""
+        """Store the keys and values of finished branches (sampled tokens that no completion continues) in the prefix
+        cache, because later prompts often continue a completion. Each finished branch has an entry in ``nodes`` (the
+        cache node of its prompt), ``history`` (its tokens) and ``numbers`` (its number in ``branches``)."""
         stored: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # per token: its branch, position, slot
         for number, node, tokens in zip(numbers, nodes, history, strict=True):
             start, slots = self.prefixes.grow(node, tokens.tobytes())
@@ -337,8 +347,8 @@ class _Chunk:
         """Run the model once on the new tokens of some prompts, packed one behind the other in one row. Returns the
         logits behind each of these prompts, ``[prompts, vocab_size]``.
 
-        The prompts are successive ones of the chunk, from the index ``first`` on. ``prompts`` gets their keys and
-        values; ``slots`` ``[prompts, T]`` are the cache slots of their tokens (0: padding).
+        They are the prompts ``first``, ``first`` + 1, ... of this chunk. ``prompts`` gets their keys and values;
+        ``slots`` ``[prompts, T]`` are the cache slots of their tokens (0: padding).
         """
         some = slice(first, first + len(prompts))
         begin, known = self.begin[some], self.known[some]

@@ -28,6 +28,8 @@ class Journal:
     """
 
     def __init__(self, path: Path, schema: str) -> None:
+        """Open the SQLite database in the file ``path``, and create missing tables of ``schema`` (SQL). Raises
+        JournalError for a file that cannot be used, or on a file system without file locks."""
         self.path, self._lock = path, threading.Lock()
         # SQLite does not wait for other processes while it switches to write-ahead logging.
         with hold(path.with_name(path.name + ".lock")):

@@ -82,6 +82,7 @@ class OwnServer(contextlib.AbstractContextManager):
     grace: float = 30.0
 
     def __post_init__(self) -> None:
+        """Reserve a port and build the command; the server is started by :meth:`ensure_ready`."""
         self._process: subprocess.Popen[bytes] | None = None
         self._failure, self._log_start = "", 0
         self.port, self._claim = _claim_port()
@@ -89,6 +90,7 @@ class OwnServer(contextlib.AbstractContextManager):
         self.command = server_command(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
     def __exit__(self, *_: object) -> None:
+        """End the server with the context."""
         self.stop()
 
     def ensure_ready(self) -> None:

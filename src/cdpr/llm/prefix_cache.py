@@ -64,6 +64,7 @@ class PrefixCache:
     the tree are evicted. Slot 0 belongs to no token: padding reads and writes it."""
 
     def __init__(self, transformer: Transformer, capacity: int) -> None:
+        """Make a cache for the keys and values of at most ``capacity`` tokens of ``transformer``."""
         self._transformer = transformer
         self._heads, self._width = transformer.architecture.kv_heads, transformer.architecture.head_dim
         self.resize(capacity)
@@ -90,13 +91,14 @@ class PrefixCache:
         self._root.parent = self._root
 
     def tick(self) -> None:
-        """Begin a batch. Nodes that are used from here on are not evicted before the next call."""
+        """Begin a batch. What is inserted or found from here on is not evicted before the next call."""
         self._clock += 1
         self._filled = self._created
 
     def insert(self, path: bytes) -> CachedPath | None:
-        """Put a path into the tree and allocate slots for its tokens that were not there, those behind the first
-        ``known`` ones; the caller fills them by :meth:`write`. Returns None where the cache has no room for them."""
+        """Put a path (token ids as bytes) into the tree. Its tokens that were not there get new slots, places for their
+        keys and values, which the caller fills by :meth:`write`. They are those behind the first ``known`` tokens of
+        the result. Returns None where the cache has no room for them."""
         node, at, level, slots_so_far = self._descend(self._root, path)
         known = at // _BYTES
         if at < len(path):
@@ -108,9 +110,9 @@ class PrefixCache:
         return CachedPath(node, np.concatenate(slots_so_far), known, level)
 
     def grow(self, node: CacheNode, path: bytes) -> tuple[int, np.ndarray]:
-        """Put the path that begins at ``node`` into the tree, such as the sampled tokens behind a prompt. Returns the
-        number of its tokens that were there before, and the slots of the others, int32; the caller fills them by
-        :meth:`write`. There are no slots where the cache has no room."""
+        """Put the path (token ids as bytes) that begins at ``node`` into the tree, such as the sampled tokens behind a
+        prompt. Returns the number of its tokens that were there before, and the slots of the others, int32, whose keys
+        and values the caller writes (:meth:`write`). There are no slots where the cache has no room."""
         node, at, level, _ = self._descend(node, path)
         slots = self._allocate((len(path) - at) // _BYTES)
         if slots is None:
@@ -138,8 +140,8 @@ class PrefixCache:
         return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
 
     def _descend(self, node: CacheNode, path: bytes) -> tuple[CacheNode, int, int, list[np.ndarray]]:
-        """Follow ``path`` down from ``node`` as far as the tree has it. Where the path ends or turns off within the
-        edge of a node, that node is split.
+        """Follow ``path`` (token ids as bytes) down from ``node`` as far as the tree has it. Where the path ends or
+        turns off within the edge of a node, that node is split.
 
         Returns the last node on the path, the number of bytes of the path up to it, the level
         (:attr:`CachedPath.level`), and the slots of each node on the way.
@@ -168,8 +170,8 @@ class PrefixCache:
         return node
 
     def _split(self, node: CacheNode, tokens: int) -> CacheNode:
-        """Split a node behind the first ``tokens`` tokens of its edge. Returns the new upper node; the old node becomes
-        its child and keeps the other tokens."""
+        """Split a node of the tree behind the first ``tokens`` tokens of its edge. Returns the new upper node; the old
+        node becomes its child and keeps the other tokens."""
         cut = tokens * _BYTES
         upper = CacheNode(node.edge[:cut], node.slots[:tokens], node.parent, node.used, node.number, node.level)
         node.parent.children[upper.edge[:_BYTES]] = upper
@@ -178,8 +180,8 @@ class PrefixCache:
         return upper
 
     def _allocate(self, count: int) -> np.ndarray | None:
-        """Allocate ``count`` slots, int32 ``[count]``, after evicting old nodes if need be; None where the cache has no
-        room."""
+        """Take ``count`` free slots, each for the keys and values of one token; returns int32 ``[count]``. Evicts old
+        nodes of the tree if need be; None where the cache has no room."""
         if count > self._n_free:
             self._evict(max(count, self.capacity // 8))
             if count > self._n_free:
@@ -188,8 +190,8 @@ class PrefixCache:
         return self._free[self._n_free : self._n_free + count][::-1].copy()
 
     def _evict(self, count: int) -> None:
-        """Free the slots of nodes that this batch does not use, until ``count`` slots are free. The least recently used
-        come first, children before their parents."""
+        """Remove nodes of the tree that the current batch does not use, until ``count`` slots are free. The least
+        recently used come first, children before their parents."""
         nodes = list(self._root.children.values())
         for node in nodes:  # the list grows: parents come before their children
             nodes += node.children.values()
@@ -203,7 +205,8 @@ class PrefixCache:
 
 
 def _common_tokens(edge: bytes, path: bytes, at: int) -> int:
-    """The number of tokens with which ``edge`` and the part of ``path`` from byte ``at`` on begin alike."""
+    """The number of tokens with which two paths (token ids as bytes) begin alike: ``edge``, and ``path`` from byte
+    ``at`` on."""
     ours, theirs = np.frombuffer(edge, np.int32), np.frombuffer(path[at : at + len(edge)], np.int32)
     different = np.flatnonzero(ours[: len(theirs)] != theirs)
     return int(different[0]) if len(different) else len(theirs)

@@ -56,6 +56,8 @@ class Recordings:
     their own, which only the owner can read."""
 
     def __init__(self, state: str | Path, credentialed: bool) -> None:
+        """Open the recordings in the folder ``state``: those about credentialed cases, which only the owner can read,
+        or those about open ones."""
         self.folder = recordings_folder(state, credentialed)
         self.folder.mkdir(mode=0o700 if credentialed else 0o777, parents=True, exist_ok=True)
         self.journal = open_journal(self.folder / "answers.sqlite", _SCHEMA)
@@ -74,7 +76,8 @@ class Recordings:
         return read_answer(earlier or row.answer)
 
     def record_use(self, question: str, system: str) -> None:
-        """Record that ``system`` uses the answer to the question with this key, for cases of the current data set."""
+        """Record that ``system`` (an agent, judge or matcher) uses the answer to the question with this key, for cases
+        of the current data set. Exports choose answers by this."""
         dataset = DATASET.get()
         self.journal.write(lambda database: _insert_uses(database, [system], dataset, question))
 
@@ -85,8 +88,8 @@ def recordings_folder(state: str | Path, credentialed: bool) -> Path:
 
 
 def insert_answer(database: sqlite3.Connection, row: AnswerRow, systems: Sequence[str], dataset: str) -> str | None:
-    """Insert an answer into the database, and that ``systems`` use it for cases of ``dataset``. Returns None where it
-    was inserted.
+    """Insert a recorded answer into the database, and that ``systems`` (agents, judges, matchers) use it for cases of
+    ``dataset``. Returns None where the answer was inserted.
 
     Where the question already has an answer, that one stays and is returned as JSON text; only the uses are inserted. A
     recorded reply that is no answer (:attr:`~.types.Completion.is_answer`) is replaced, unless the new one is equal.
@@ -100,8 +103,8 @@ def insert_answer(database: sqlite3.Connection, row: AnswerRow, systems: Sequenc
 
 
 def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: str, question: str) -> None:
-    """Insert into the database that ``systems`` use the answer to the question with this key, for cases of
-    ``dataset``."""
+    """Insert into the database that ``systems`` (agents, judges, matchers) use the answer to the question with this
+    key, for cases of ``dataset``."""
     database.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (dataset, question))
     database.executemany("INSERT OR IGNORE INTO uses VALUES (?, ?)", [(system, question) for system in systems])
 
@@ -114,6 +117,8 @@ class RecordedModel(Model):
     """
 
     def __init__(self, spec: ModelSpec, inner: Model | None) -> None:
+        """Open the recordings of the model ``spec``. ``inner`` is the model that answers other questions; None: a
+        replay."""
         self.inner = inner
         self.recordings = Recordings(spec.state, spec.credentialed)
         self._spec = spec
@@ -121,6 +126,7 @@ class RecordedModel(Model):
         self._tasks: dict[str, asyncio.Task[Completion]] = {}
 
     def __repr__(self) -> str:
+        """The name of the inner model, for error messages."""
         return f"<recorded {self.inner!r}>"
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
@@ -174,10 +180,10 @@ class RecordedModel(Model):
 
 
 def model_identity(spec: ModelSpec) -> dict[str, Any]:
-    """Collect the fields of a question that identify the model: its kind, its name or the digest of its weights,
-    further fields of its requests, and the command of a server that the job starts. Sampling parameters and messages
-    are added by :func:`question_fields`. How the answer is cut out of a reply is not included, because replies are
-    recorded whole."""
+    """Collect the fields that identify a model in recorded questions: its kind, its name or the digest of its weights,
+    further fields of its requests, and the command of a server that the job starts. :func:`question_fields` adds
+    sampling parameters and messages. How the answer is cut out of a reply is not included, because replies are recorded
+    whole."""
     fields: dict[str, Any] = {"kind": spec.kind}
     weights: str | None = spec.where
     if spec.kind != "folder":
@@ -199,8 +205,9 @@ def model_identity(spec: ModelSpec) -> dict[str, Any]:
 def question_fields(
     model: Mapping[str, Any], messages: Messages, sample: int, sampling: Sampling, seed: int
 ) -> dict[str, Any]:
-    """Build a question as a dictionary for JSON: the fields ``model`` of :func:`model_identity`, the messages, the
-    index of the sample, the sampling parameters that differ from their defaults, and above temperature 0 the seed."""
+    """Build a question, everything that decides an answer, as a dictionary for JSON: the fields ``model`` of
+    :func:`model_identity`, the messages, the index of the sample, the sampling parameters that differ from their
+    defaults, and above temperature 0 the seed."""
     parameters = {}
     for field in dataclasses.fields(sampling):
         value = getattr(sampling, field.name)
@@ -218,18 +225,20 @@ def canonical_json(fields: Mapping[str, Any]) -> str:
 
 
 def question_key(asked: str) -> str:
-    """Compute the key of a question in the database: the SHA-256 of ``asked``, its :func:`canonical_json` text."""
+    """Compute the key under which the answer to a question is recorded: the SHA-256 of ``asked``, the question as
+    :func:`canonical_json` text."""
     return hashlib.sha256(asked.encode()).hexdigest()
 
 
 def write_answer(answer: Completion) -> str:
-    """Write an answer as JSON text. Token ids and log-probabilities are left out; recorded answers have none."""
+    """Write the answer of a model as JSON text, to be recorded. Token ids and log-probabilities are left out: agents
+    use only the text of recorded answers."""
     return canonical_json(_ANSWER.dump_python(answer, exclude={"token_ids", "logprobs"}))
 
 
 def read_answer(text: str) -> Completion:
-    """Read an answer from its JSON text. Impossible token counts become None and unpaired surrogates U+FFFD, because
-    earlier versions recorded both. Raises ValueError for a text that holds no answer."""
+    """Read the recorded answer of a model from its JSON text. Impossible token counts become None and unpaired
+    surrogates U+FFFD, because earlier versions recorded both. Raises ValueError for a text that holds no answer."""
     fields = json.loads(text)
     usage = fields.get("usage")
     if isinstance(usage, dict):

@@ -27,6 +27,8 @@ class RolloutServer(Model):
     tokenizer: ChatTokenizer
 
     def __init__(self, spec: ModelSpec, client: Any, tokenizer: ChatTokenizer) -> None:
+        """Make the model of verl's ``client``. ``spec.where`` is ``verl:`` and the kind of rollout server: ``vllm``,
+        ``sglang`` or ``cpu``."""
         self.client, self.tokenizer, self.timeout = client, tokenizer, spec.timeout
         self.rollout = spec.where.partition(":")[2]
         self.versions: set[int] = set()

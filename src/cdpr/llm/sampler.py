@@ -37,6 +37,8 @@ class InProcessSampler(Model):
     tokenizer: ChatTokenizer
 
     def __init__(self, transformer: Transformer, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> None:
+        """Make a sampler. ``memory_share`` is the share of a GPU's free memory for keys and values. Raises
+        SettingsError for a tokenizer with token ids that the transformer does not have."""
         self.transformer, self.tokenizer = transformer, tokenizer
         arch = transformer.architecture
         self.max_positions = arch.max_positions

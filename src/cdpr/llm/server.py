@@ -86,6 +86,8 @@ class ServedModel(Model):
     key_names: ClassVar[tuple[str, ...]]
 
     def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
+        """Prepare the model; no request is sent. ``tokenizer`` is for prompts of token ids. Raises SettingsError where
+        the server's Python package is not installed, or a budget is set and the model has no prices."""
         self.spec, self.address, self.tokenizer = spec, spec.address or "", tokenizer
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
@@ -104,6 +106,7 @@ class ServedModel(Model):
         logging.getLogger(self.package).setLevel(logging.WARNING)
 
     def __repr__(self) -> str:
+        """The name of the model and its host, for error messages."""
         return f"<{self._label}>"
 
     @abstractmethod
@@ -162,7 +165,7 @@ class ServedModel(Model):
 
     async def _try_repeatedly(self, client: Any, request: _Request, retries: int) -> _Attempt:
         """Send a request until an attempt succeeds or retrying does not help, at most ``retries`` + 1 times; returns
-        the last attempt. The cost of every attempt is booked.
+        the last attempt. The cost of every attempt is counted against the budget.
 
         An attempt that timed out is repeated once, and only if the server has meanwhile answered another request.
         """

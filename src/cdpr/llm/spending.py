@@ -73,6 +73,7 @@ class Spending:
     :meth:`reserve` before each call of the model and :meth:`book` after it. ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, prices: Prices, label: str) -> None:
+        """Open the database of costs for the model ``spec`` with these prices; ``label`` names the model in errors."""
         self.label, self.model, self.prices = label, spec.name, prices
         self.budget = spec.calls.budget_usd if spec.calls else None
         self._lifetime = spec.timeout + _GRACE
@@ -183,8 +184,8 @@ def _is_dead(holder: str) -> bool:
 
 
 def _release_dead(database: sqlite3.Connection) -> None:
-    """End the reservations of processes that have died. From now on they count as spent, because their calls may have
-    been billed."""
+    """End the reservations that processes made for calls and that died before the answer. From now on these calls count
+    as spent, because they may have been billed."""
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
     dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
     database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)

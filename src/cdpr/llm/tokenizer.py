@@ -31,6 +31,8 @@ class ChatTokenizer:
     """
 
     def __init__(self, folder: str | Path, template: Mapping[str, Any] | None = None) -> None:
+        """Read the tokenizer and the chat template of a Hugging Face folder. ``template`` has further arguments of the
+        template. Raises SettingsError for a folder or a template that cannot be used."""
         self.folder = Path(folder)
         path = self.folder / "tokenizer.json"
         if not path.is_file():

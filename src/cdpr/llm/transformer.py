@@ -191,6 +191,8 @@ class Transformer:
     type."""
 
     def __init__(self, architecture: DecoderConfig, weights: Mapping[str, Tensor]) -> None:
+        """Make a decoder of this architecture. ``weights`` are its tensors by the names of transformers, on one device
+        and of one type; they are used, not copied."""
         self.architecture = architecture
         self.weights = weights
         self.embedding = weights["model.embed_tokens.weight"]

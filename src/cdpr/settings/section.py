@@ -70,6 +70,8 @@ class Section(BaseModel):
     if not TYPE_CHECKING:  # else every name would pass the type checker
 
         def __getattr__(self, name: str) -> Any:
+            """Raise UndeclaredSetting for a setting that this restricted copy lacks. Python calls this only for a
+            missing attribute."""
             if name in type(self).model_fields:
                 prefix, remedy = self.__dict__.get(RESTRICTED, ("", ""))
                 raise UndeclaredSetting(f"reads the setting {prefix}{name}, which is not declared: {remedy}".replace(
