@@ -32,7 +32,7 @@ from cdpr.report.methods import main_methods
 from cdpr.report.provenance import ProvenanceError, check_provenance
 from cdpr.report.results import Results
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
-from cdpr.settings.judging import failing
+from cdpr.settings.judging import unreadable_warning
 
 TRUTH = "Inflammation of the vermiform appendix"  # no name of a table
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -349,7 +349,7 @@ def test_a_judge_that_says_nothing_is_named_at_the_end_of_the_run_in_its_record_
 
 @pytest.mark.parametrize(("unreadable", "answers", "fails"), [(0, 0, False), (5, 100, False), (6, 100, True)])
 def test_a_judge_fails_when_more_than_a_twentieth_of_its_answers_are_unreadable(unreadable, answers, fails):
-    assert bool(failing("judge", unreadable, answers)) is fails
+    assert bool(unreadable_warning("judge", unreadable, answers)) is fails
 
 
 # Keys, plans, provenance

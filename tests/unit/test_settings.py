@@ -29,7 +29,7 @@ from cdpr.settings import (
 )
 from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.generate import documented_fields, explain_key, outdated_files
-from cdpr.settings.load import flatten, restrict, without
+from cdpr.settings.load import expand_keys, flatten, restrict
 from cdpr.settings.queries import check_paths
 from cdpr.settings.runs import RUN
 from cdpr.settings.section import UndeclaredSetting
@@ -272,7 +272,7 @@ def test_a_stage_sees_only_what_it_declares():
     with pytest.raises(SettingsError, match="nowhere"):
         restrict(Settings(), {"nowhere"})
     rest = {"costs.price_map", "costs.group_price", "costs.class_rates", "costs.place_of_service"}
-    assert without(["costs"], ["costs.fallback_usd"]) == rest
+    assert expand_keys(["costs"], ["costs.fallback_usd"]) == rest
 
 
 @pytest.mark.parametrize(("frozen", "gpus"), [({}, 3), ({"beside": True}, 2), ({"url": "http://localhost:9/v1"}, 2)])

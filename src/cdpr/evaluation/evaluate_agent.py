@@ -31,7 +31,7 @@ from ..llm.guard import disclosure_tags
 from ..llm.types import SYSTEM
 from ..settings import Settings
 from ..settings.datasets import FURTHER
-from ..settings.judging import DECIDING, SECOND, failing
+from ..settings.judging import DECIDING, SECOND, unreadable_warning
 from .replay import COUNTS
 from .row import Decoding, EvaluationRow, Judging, public_text, read_rows
 
@@ -272,9 +272,9 @@ def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
     second = [judging.second_invalid for judging in judged if judging.second is not None]
     unmatched = sum(judging.n_unmatched for judging in judged)
     failures = (
-        failing("judge", by["invalid"], by["invalid"] + by["model"]),
-        failing("second judge", sum(second), len(second)),
-        failing("matcher", unmatched, unmatched + sum(judging.n_matched for judging in judged)),
+        unreadable_warning("judge", by["invalid"], by["invalid"] + by["model"]),
+        unreadable_warning("second judge", sum(second), len(second)),
+        unreadable_warning("matcher", unmatched, unmatched + sum(judging.n_matched for judging in judged)),
     )
     return "; ".join(filter(None, failures))
 

@@ -173,7 +173,7 @@ class BatchDecoder:
         longest = int(batch.limit.max())
         shape = len(batch.prompt), longest
         decoded = DecodedBatch(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
-        self.transformer.reserve(max(map(len, batch.paths)) // 4 + longest)
+        self.transformer.extend_positions(max(map(len, batch.paths)) // 4 + longest)
         start = 0
         try:
             while start < len(batch.prompt):
@@ -198,7 +198,7 @@ class BatchDecoder:
         ``self.tokens`` tokens, and the cache has room. If the rows of a single prompt are too many, the chunk gets the
         first of them.
         """
-        self.prefixes.tick()
+        self.prefixes.begin_batch()
         cached: list[CachedPath] = []
         ends = np.flatnonzero(np.diff(batch.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
         stop = start

@@ -64,7 +64,7 @@ def _parse_url(endpoint: str) -> "httpx2.URL":
     """Parse the address of a model with the library that sends the requests, so that the check sees the same host.
     Raises GovernanceError for an address without a host, with a user name, or of another scheme than HTTP; the message
     does not quote it, since it may hold a key."""
-    import httpx2  # here, for it would slow every reading of the workflow
+    import httpx2  # here, because the import would slow the start of every command
 
     try:
         url = httpx2.URL(endpoint)

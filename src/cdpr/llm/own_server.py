@@ -158,7 +158,7 @@ class OwnServer(contextlib.AbstractContextManager):
     def _is_ready(self) -> bool:
         """Whether the server answers requests now. Raises ModelUnavailable where it answers, but calls its model by
         another name than requests do."""
-        import httpx2  # here, for it would slow every reading of the workflow
+        import httpx2  # here, because the import would slow the start of every command
 
         try:
             health = httpx2.get(f"http://{HOST}:{self.port}/health", timeout=5, trust_env=False)
@@ -205,7 +205,7 @@ def _claim_port() -> tuple[int, contextlib.ExitStack]:
         with socket.socket() as free:
             free.bind((HOST, 0))
             port: int = free.getsockname()[1]
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError):  # another job has locked it
             return port, hold(folder / str(port), wait=False)
 
 

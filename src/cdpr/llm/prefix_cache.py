@@ -90,7 +90,7 @@ class PrefixCache:
         self._root = CacheNode(b"", np.empty(0, np.int32), None, 0, 0, 0)  # type: ignore[arg-type]
         self._root.parent = self._root
 
-    def tick(self) -> None:
+    def begin_batch(self) -> None:
         """Begin a batch. What is inserted or found from here on is not evicted before the next call."""
         self._clock += 1
         self._filled = self._created
@@ -207,6 +207,7 @@ class PrefixCache:
 def _common_tokens(edge: bytes, path: bytes, at: int) -> int:
     """The number of tokens with which two paths (token ids as bytes) begin alike: ``edge``, and ``path`` from byte
     ``at`` on."""
-    ours, theirs = np.frombuffer(edge, np.int32), np.frombuffer(path[at : at + len(edge)], np.int32)
-    different = np.flatnonzero(ours[: len(theirs)] != theirs)
-    return int(different[0]) if len(different) else len(theirs)
+    edge_tokens = np.frombuffer(edge, np.int32)
+    path_tokens = np.frombuffer(path[at : at + len(edge)], np.int32)
+    different = np.flatnonzero(edge_tokens[: len(path_tokens)] != path_tokens)
+    return int(different[0]) if len(different) else len(path_tokens)

@@ -229,7 +229,7 @@ def database_path(state: str | Path) -> Path:
 def render_spent(state: str, budget: float | None) -> str:
     """Write the table that ``cdpr spend`` prints: the calls, tokens and costs of each system and model in the folder
     ``state``, their total, and what is left of ``budget`` (US dollars; None: no budget is set)."""
-    import pandas as pd  # here, for it would slow every call of a model
+    import pandas as pd  # here, because the import would slow every job that calls a model
 
     bills = pd.DataFrame(spent(state))
     if bills.empty:

@@ -283,9 +283,9 @@ class Transformer:
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.architecture.epsilon)
         return weight * (wide * scale).to(x.dtype)
 
-    def reserve(self, length: int) -> None:
-        """Extend the tables of rotary positions to at least ``length`` positions; called before a forward pass with
-        more."""
+    def extend_positions(self, length: int) -> None:
+        """Extend the tables of rotary positions to at least ``length`` positions. The caller does this before a forward
+        pass over longer sequences."""
         if length > len(self._cos):
             self._cos, self._sin = self._rope_table(2 ** math.ceil(math.log2(length)))
 

@@ -15,7 +15,7 @@ from ..locks import hold
 from ..report.methods import why_unfit
 from ..settings import Settings, SettingsError, TrainedRun, digest, is_trained, parse_settings, project_folder, variants
 from ..settings.datasets import BENCHMARKS, DATASETS
-from ..settings.load import without
+from ..settings.load import expand_keys
 from ..settings.queries import check_settings, is_served, model_of, refuse_missing_paths, user_files, why_not_run
 from ..settings.variants import job_of, resolve_variant, seeds_of
 from . import own_code
@@ -138,7 +138,7 @@ class Experiment:
     def file_digests(self, settings: Iterable[str]) -> dict[str, str]:
         """The SHA-256 of each of the user's files and folders that these settings name, by path. ``settings`` are
         dotted names; a section means all its settings."""
-        keys = without(settings, ())
+        keys = expand_keys(settings)
         paths = user_files(self.settings)
         if self.settings.policy.model != "tiny":
             paths.append(("policy.model", self.settings.policy.model))

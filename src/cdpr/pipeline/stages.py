@@ -14,7 +14,7 @@ from ..agents.build import ACTING, DECISIONS, own_reads
 from ..records import PIPELINE
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
-from ..settings.load import restrict, without
+from ..settings.load import expand_keys, restrict
 from ..settings.variants import RUNTIME
 from . import hidden_inputs as hidden
 from .hidden_inputs import HiddenInputs, Options
@@ -73,7 +73,7 @@ class Stage:
         message about any other setting."""
         ignored = [key.format(**options) for key in (*_NEUTRAL, *self.ignores)]
         remedy = f"add KEY to `reads` of {name} in src/cdpr/pipeline/stages.py, or its run key would miss it"
-        return restrict(settings, self._key_settings(settings, options) | without(ignored, ()), remedy)
+        return restrict(settings, self._key_settings(settings, options) | expand_keys(ignored), remedy)
 
     def _key_settings(self, settings: Settings, options: Options) -> set[str]:
         """The dotted names of all settings that enter the run key of a job. Raises SettingsError where an algorithm or
@@ -82,7 +82,7 @@ class Stage:
         ignores = [key.format(**options) for key in self.ignores]
         declared = self.own_reads(settings, options)
         restrict(settings, declared)  # raises
-        return without(reads, ignores) | without(declared, ())
+        return expand_keys(reads, ignores) | expand_keys(declared)
 
 
 _REPORT = {path.stem: path.read_text("utf-8") for path in sorted(package_folder().joinpath("report").glob("*.py"))}

@@ -16,7 +16,7 @@ import pandas as pd
 from ..evaluation.metrics import METRICS, average, by_run, estimates, metric_fields, read_evaluation
 from ..evaluation.significance import crossed_bootstrap, mcnemar_exact, wilson_interval
 from ..settings import Settings, seeds_of_runs
-from ..settings.judging import failing
+from ..settings.judging import unreadable_warning
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, why_unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
@@ -293,7 +293,7 @@ class Results:
         total, notes = Counter[str](), []
         for method in self.methods:
             counts = self._count_judges(method)
-            if failure := failing("judge", counts["invalid"], counts["invalid"] + counts["model"]):
+            if failure := unreadable_warning("judge", counts["invalid"], counts["invalid"] + counts["model"]):
                 notes.append(f"{method.label}: {failure}.")
             total += counts
         if not total:

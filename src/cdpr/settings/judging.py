@@ -32,11 +32,11 @@ class Matcher(Section):
     """Language model for requests that the tables of names do not match, named as in `judge.model`."""
 
 
-def failing(asker: str, unreadable: int, answers: int) -> str:
-    """Write a warning for a model of whose ``answers`` answers too many were ``unreadable``: more than one in twenty.
-    Empty where fewer were.
+def unreadable_warning(asker: str, unreadable: int, answers: int) -> str:
+    """Write a warning for a model of whose ``answers`` answers too many were ``unreadable``: more than one in twenty
+    (:data:`UNREADABLE`). Empty where fewer were. Tables of names decide where an answer is unreadable.
 
-    ``asker`` is the task of the model, ``judge`` or ``matcher``.
+    ``asker`` names the task of the model: ``judge``, ``second judge`` or ``matcher``.
     """
     if unreadable <= UNREADABLE * answers:
         return ""

@@ -22,23 +22,24 @@ def load_settings(*paths: str | Path) -> Settings:
     have their defaults, which follow the paper; experiments, agents and models come from the checkout
     (:func:`registries`). config/README.md lists every key.
 
-    A first file ``.json`` has all settings already, registries included. Raises SettingsError for a missing file, for
-    one that is not YAML, and for an unknown key or an invalid value; the message names the key and the nearest valid
-    one.
+    If the first file is ``.json``, it has all settings and the checkout is not read. A single file
+    ``resolved-DIGEST.json``, which a run writes for its jobs, must have this digest. Raises SettingsError for a missing
+    file, for one that is not YAML, and for an unknown key or an invalid value; the message names the key and the
+    nearest valid one.
     """
-    is_resolved = bool(paths) and Path(paths[0]).suffix == ".json"
-    name = re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name) if len(paths) == 1 else None
-    if name:
-        return _read_resolved(Path(paths[0]), name[1])
-    merged = {} if is_resolved else registries()
+    is_complete = bool(paths) and Path(paths[0]).suffix == ".json"
+    of_run = re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name) if len(paths) == 1 else None
+    if of_run:
+        return _read_resolved(Path(paths[0]), of_run[1])
+    merged = {} if is_complete else registries()
     for path in paths:
         merged = merge(merged, _read_yaml(path))
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
 
 
 def registries() -> dict[str, Any]:
-    """Read the registries of the checkout: the sections ``experiments``, ``agents`` and ``models``, each from its file
-    in ``workflow/``. Empty outside of a checkout, where the library works without them."""
+    """Read the sections ``experiments``, ``agents`` and ``models`` of the settings, each from its file in the folder
+    ``workflow`` of the checkout. Empty outside of a checkout, where the library works without them."""
     try:
         return {name: read_shipped(file)[name] for name, file in REGISTRIES.items()}
     except NoProject:
@@ -73,9 +74,9 @@ def _read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Settings:
-    """Check a nested dictionary of settings and return it as :class:`Settings`. The :func:`registries` of the checkout
-    are added, unless ``data`` has others. Raises SettingsError, which begins with ``source`` and names the first bad
-    key and the nearest valid one."""
+    """Check a nested dictionary of settings and return it as :class:`Settings`. The sections ``experiments``,
+    ``agents`` and ``models`` of the checkout are added, unless ``data`` has others. Raises SettingsError, which begins
+    with ``source`` and names the first bad key and the nearest valid one."""
     try:
         return Settings.model_validate({**registries(), **data})
     except ValidationError as error:
@@ -141,16 +142,17 @@ def unknown_key(path: Sequence[str]) -> str:
 
 @functools.cache
 def known_keys() -> tuple[str, ...]:
-    """The dotted names of all settings and sections."""
+    """List the dotted names of all settings and sections, such as ``training`` and ``training.steps``."""
     return tuple(name for name, _ in walk(Settings))
 
 
 def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
-    """Copy settings so that only the keys ``names`` can be read (dotted names; a section means all its keys). So no
-    result of a job can depend on a setting that its run key leaves out.
+    """Copy settings so that only the keys ``names`` can be read (dotted names; a section means all its keys). A job
+    gets such a copy, so that its result cannot depend on a setting that its run key, the digest that decides whether it
+    runs again, leaves out.
 
-    Reading any other key of the copy raises UndeclaredSetting with the text ``remedy``, in which KEY stands for that
-    key. Raises SettingsError for an unknown name in ``names``.
+    Reading any other key of the copy raises UndeclaredSetting with the text ``remedy``, in which KEY is replaced by
+    that key. Raises SettingsError for an unknown name in ``names``.
     """
     names = set(names)
     unknown = sorted(names - set(known_keys()))
@@ -159,24 +161,27 @@ def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KE
     return _restrict_section(settings, names, "", remedy)
 
 
-def without(names: Iterable[str], excluded: Iterable[str]) -> set[str]:
-    """Expand the keys ``names`` to single settings, and leave out those that the keys ``excluded`` include. A key is
-    the dotted name of a setting, or of a section, which includes all settings in it."""
+def expand_keys(names: Iterable[str], excluded: Iterable[str] = ()) -> set[str]:
+    """List the single settings that the keys ``names`` include, without those that the keys ``excluded`` include. A key
+    is the dotted name of a setting, or of a section, which includes all settings in it: ``["utility"]`` without
+    ``["utility.lambda_na"]`` gives the other settings of ``utility``."""
     names, excluded = set(names), set(excluded)
     return {key for key, ancestors in _ancestors().items() if ancestors & names and not ancestors & excluded}
 
 
 @functools.cache
 def _ancestors() -> dict[str, set[str]]:
-    """For every single setting the keys that include it: itself, its section, the section of that, ..."""
+    """For every single setting the keys that include it: for ``training.verl.nodes`` itself, ``training.verl`` and
+    ``training``."""
     sections = {key.rpartition(".")[0] for key in known_keys()}
     parts_of = {key: key.split(".") for key in known_keys() if key not in sections}
     return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in parts_of.items()}
 
 
 def _restrict_section(section: Any, names: set[str], prefix: str, remedy: str) -> Any:
-    """Copy a section so that only the keys ``names``, relative to it, can be read. ``prefix`` is the dotted name of the
-    section with a dot behind, for messages; ``remedy`` as in :func:`restrict`."""
+    """Copy a section of the settings so that only the keys ``names``, relative to it, can be read; reading another one
+    raises UndeclaredSetting. ``prefix`` is the dotted name of the section with a dot behind, and ``remedy`` what to do,
+    both for the message."""
     below: dict[str, set[str]] = {}
     for name in names:
         first, _, rest = name.partition(".")

@@ -29,14 +29,16 @@ def key(default: Any, description: str = "", *, paper="", decision="", is_path: 
 
 
 def weight(default: float, amount: str, *, symbol: str = "", sign: int = -1, unit: str = "", paper: str = "") -> Any:
-    """Declare a weight of the utility, and with it the term ``sign * weight * amount / unit`` of the utility.
+    """Declare a weight of the utility of an episode, and with it the term ``sign * weight * amount / unit``, which the
+    utility adds.
 
     - ``amount``: the count that the weight multiplies: a field of :class:`cdpr.environment.state.Effort`, or ``tests``.
       Formulas call it ``symbol``.
     - ``unit``: the setting of the same section by which the count is divided; empty: 1.
     - ``paper``: the sentence of the paper that the weight comes from.
 
-    A docstring below the setting describes it. Unlike that of a :func:`key`, this declaration is part of run keys.
+    A docstring below the setting describes it. Unlike that of a :func:`key`, this declaration is part of the digest of
+    a job's code, so that a change of it makes the job run again.
     """
     term: Any = {"symbol": symbol or amount, "amount": amount, "sign": sign, "unit": unit}
     extra = {"paper": paper, "term": term} if paper else {"term": term}
@@ -70,8 +72,8 @@ class Section(BaseModel):
     if not TYPE_CHECKING:  # else every name would pass the type checker
 
         def __getattr__(self, name: str) -> Any:
-            """Raise UndeclaredSetting for a setting that this restricted copy lacks. Python calls this only for a
-            missing attribute."""
+            """Raise UndeclaredSetting for a setting that this restricted copy lacks: a job gets a copy of only the
+            settings that it declares. Python calls this only for a missing attribute."""
             if name in type(self).model_fields:
                 prefix, remedy = self.__dict__.get(RESTRICTED, ("", ""))
                 raise UndeclaredSetting(f"reads the setting {prefix}{name}, which is not declared: {remedy}".replace(
@@ -89,7 +91,7 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fiel
 
 
 def is_section(field: FieldInfo) -> bool:
-    """Whether a field holds a section, a group of settings, instead of a single setting."""
+    """Whether a field of the settings is a section, a group of settings, instead of a single setting."""
     return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 
 
@@ -103,8 +105,8 @@ def project_folder() -> Path:
 
 
 def read_shipped(file: str) -> dict[str, Any]:
-    """Read one of the project's YAML files as a dictionary. ``file`` is its path below the checkout. Raises NoProject
-    outside of a checkout."""
+    """Read one of the project's own YAML files as a dictionary. ``file`` is its path below the checkout. Raises
+    NoProject outside of a checkout."""
     return _read_once(project_folder() / file)
 
 

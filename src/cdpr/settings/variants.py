@@ -12,7 +12,7 @@ from typing import Any
 
 from .algorithms import algorithm_class, algorithm_options
 from .experiments import Sweep, Value, Variant
-from .load import merge, parse_settings, restrict, without
+from .load import expand_keys, merge, parse_settings, restrict
 from .runs import check_name
 from .schema import REGISTRIES, Settings
 from .section import SettingsError
@@ -33,8 +33,9 @@ _default = functools.cache(Settings)
 
 @functools.lru_cache(64)
 def variants(settings: Settings) -> dict[str, Variant]:
-    """Collect all variants by name: those of ``experiments.variants``, then one for each value of each sweep in
-    ``experiments.sweeps``, such as ``beta_0.25``. A declared variant with such a name replaces that of the sweep."""
+    """Collect all variants, named changes of the settings that are trained: those of ``experiments.variants``, then one
+    for each value of each sweep in ``experiments.sweeps``, named like ``beta_0.25``. A declared variant with such a
+    name replaces that of the sweep."""
     by_name = dict(settings.experiments.variants)
     for name, sweep in settings.experiments.sweeps.items():
         for value in _points(settings, sweep):
@@ -44,11 +45,11 @@ def variants(settings: Settings) -> dict[str, Variant]:
     return by_name
 
 
-def labels_of(settings: Settings, where: str) -> dict[str, str]:
-    """The labels, by name, of the variants that the table or figure ``where`` shows, without those that these settings
-    cannot train."""
+def labels_of(settings: Settings, shown_in: str) -> dict[str, str]:
+    """The labels, by name, of the variants that the table or figure ``shown_in`` shows, without those that these
+    settings cannot train."""
     entries = settings.experiments.variants.items()
-    return {name: v.label for name, v in entries if where in v.feeds and not why_not_trained(settings, name)}
+    return {name: v.label for name, v in entries if shown_in in v.feeds and not why_not_trained(settings, name)}
 
 
 def why_not_trained(settings: Settings, name: str) -> str:
@@ -60,23 +61,24 @@ def why_not_trained(settings: Settings, name: str) -> str:
 
 
 def check_required(algorithm: type, settings: Settings) -> None:
-    """Raise SettingsError where a setting does not have the value that the ``algorithm`` requires of it."""
+    """Raise SettingsError where a setting does not have the value that the class ``algorithm`` declares as the only one
+    it can train with (``requires``)."""
     if unmet := _unmet(algorithm, functools.partial(value_at, settings)):
         raise SettingsError(f"{unmet}; change it, or choose another training.algorithm")
 
 
 def _unmet(algorithm: Any, value_of: Callable[[str], Any]) -> str:
-    """Describe the first requirement of an algorithm that is not met; empty where all are met. ``value_of`` gives the
-    value of a setting by its dotted name."""
+    """Describe the first setting whose value is not the one that an algorithm requires (``requires`` of its class);
+    empty where all are. ``value_of`` gives the value of a setting by its dotted name."""
     for key, needed in algorithm.requires.items():
         if (value := value_of(key)) != needed:
             return f"{key}: {algorithm.__module__.rpartition('.')[2]} works with {needed} alone, not with {value}"
     return ""
 
 
-def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dict[Value, str]]:
-    """Collect the sweeps that the figure ``where`` shows: for each sweep, by name, its values and the name of the
-    variant that trains each value.
+def sweeps(settings: Settings, shown_in: str, every: bool = False) -> dict[str, dict[Value, str]]:
+    """Collect the sweeps (several values of one setting, each trained) that the figure ``shown_in`` shows: for each
+    sweep, by name, its values and the name of the variant that trains each value.
 
     The values are the configuration's own value and those that ``experiments.swept`` and ``experiments.points`` choose;
     with ``every`` all values.
@@ -84,7 +86,7 @@ def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dic
     swept, points = settings.experiments.swept, settings.experiments.points
     by_sweep = {}
     for name, sweep in settings.experiments.sweeps.items():
-        if sweep.feeds == where:
+        if sweep.feeds == shown_in:
             most = points if swept is None or name in swept else 0
             values = _points(settings, sweep, None if every else most)
             by_sweep[name] = {value: _point_name(name, value) for value in values}
@@ -132,8 +134,9 @@ def job_of(settings: Settings, name: str) -> str:
 
 @functools.lru_cache(64)
 def _jobs(settings: Settings) -> dict[str, str]:
-    """For every variant the name of the first variant with equal canonical settings. Left out are variants that are
-    invalid, because the configuration chooses an algorithm that does not read what they change."""
+    """For every variant the name of the first variant with equal resolved settings, which names the training job of
+    both. Left out are variants that are invalid, because the configuration chooses an algorithm that does not read what
+    they change."""
     jobs: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in variants(settings):
@@ -198,27 +201,27 @@ def restrict_to_algorithm(settings: Settings) -> Settings:
     name, own = settings.training.algorithm, algorithm_class(settings.training.algorithm).reads
     line = f"reads = {(*own, 'KEY')}".replace("'", '"')
     remedy = f"write `{line}` in the class of the algorithm {name}, or its trainings would not change with the setting"
-    return restrict(settings, _read_keys(_own_keys(settings)) - without(RUNTIME, own), remedy)
+    return restrict(settings, _read_keys(_own_keys(settings)) - expand_keys(RUNTIME, own), remedy)
 
 
 def _own_keys(settings: Settings) -> tuple[str, ...]:
-    """The dotted names that this training reads beside those that every training reads (:data:`_SHARED`): what its
-    algorithm declares, and the section of the engine verl if it is used."""
+    """The dotted names that this training reads beside :data:`_SHARED`, which every training reads: those that its
+    algorithm declares (``reads``), and the section of the engine verl if it is used."""
     own = algorithm_class(settings.training.algorithm).reads
     return (*own, _VERL) if settings.training.engine == "verl" else tuple(own)
 
 
 @functools.cache
 def _unread_keys(own: tuple[str, ...]) -> set[str]:
-    """The single settings of :data:`_OWNED` and :data:`_VERL` that a training does not read. ``own`` are its
-    :func:`_own_keys`."""
-    return without((*_OWNED, _VERL), own)
+    """The settings of :data:`_OWNED` and :data:`_VERL`, which only some trainings read, that a training does not read.
+    ``own`` are its :func:`_own_keys`."""
+    return expand_keys((*_OWNED, _VERL), own)
 
 
 @functools.cache
 def _read_keys(own: tuple[str, ...]) -> set[str]:
     """All single settings that a training reads. ``own`` are its :func:`_own_keys`."""
-    return without((*_SHARED, *own), _unread_keys(own))
+    return expand_keys((*_SHARED, *own), _unread_keys(own))
 
 
 def _check_changes_are_read(name: str, change: Iterable[str], settings: Settings) -> None:

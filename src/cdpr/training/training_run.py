@@ -23,7 +23,7 @@ from ..metrics_log import MetricsLog, read_metrics, split_times
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
-from ..settings.judging import failing
+from ..settings.judging import unreadable_warning
 from ..settings.variants import restrict_to_algorithm
 
 VALIDATION_SEED = 0
@@ -192,7 +192,7 @@ def write_training_outputs(job: Job) -> None:
     for asker in ("judge", "matcher"):
         readable = sum(row.get(f"calls/{asker}_model", 0) for row in rows)
         unreadable = sum(row.get(f"calls/{asker}_invalid", 0) for row in rows)
-        failures.append(failing(asker, unreadable, readable + unreadable))
+        failures.append(unreadable_warning(asker, unreadable, readable + unreadable))
     if failure := "; ".join(filter(None, failures)):
         job.tags["judging"] = failure
         print(f"{job.name}: WARNING: {failure}")
