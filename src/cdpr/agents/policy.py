@@ -51,7 +51,8 @@ class PolicyAgent(Policy):
         return cls.build(settings, ModelSpec.of_folder(folder, settings.policy), temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Sample one reply at a state; with ``forced`` it is a diagnosis."""
+        """Sample one reply at a state. It is a diagnosis with ``forced``, and always for an agent that sees the whole
+        record."""
         return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:

@@ -52,8 +52,8 @@ class TreeOfReasoning(Framework):
     async def _discuss(self, evidence: list[str], trees: list[str], seed: int) -> list[str]:
         """Let the doctors exchange opinions about their trees; returns the trees, each revised by its doctor.
         ``evidence`` and ``trees`` have one text per doctor, in the order of :data:`DOCTORS`."""
-        turn = derive_seed(seed, "turn", 0)
-        opinions = await gather(*(self._give_opinions(n, text, trees, turn) for n, text in enumerate(evidence)))
+        turn_seed = derive_seed(seed, "turn", 0)
+        opinions = await gather(*(self._give_opinions(n, text, trees, turn_seed) for n, text in enumerate(evidence)))
         prompts = []
         for receiver, doctor in enumerate(DOCTORS):
             received = {DOCTORS[n]: given[receiver] for n, given in enumerate(opinions) if receiver in given}

@@ -50,8 +50,9 @@ class Draws:
     and no forced diagnosis is drawn.
 
     ``known[state.prompt_key, forced][k]`` is the step of reply k at a state: a future while it is drawn, None where the
-    request failed. ``beliefs`` has the result of :meth:`belief` by ``state.prompt_key``. ``failed`` counts failed
-    requests, ``tokens`` the tokens of all drawn replies. ``journal`` lists the drawn steps with their states.
+    request failed. ``beliefs`` has the result of :meth:`belief` by ``state.prompt_key``. ``failed`` counts replies and
+    beliefs whose request failed, ``tokens`` the tokens of all drawn replies. ``journal`` lists the drawn steps with
+    their states.
     """
 
     environment: DiagnosticEnvironment
@@ -67,7 +68,8 @@ class Draws:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The metrics of the draws by their names: the number of drawn tokens and of failed requests."""
+        """The metrics of the draws by their names: the numbers of drawn tokens, and of replies and beliefs whose
+        request failed."""
         return {"credit/continuation_tokens": self.tokens, "credit/failed": self.failed}
 
     async def draw_steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
@@ -118,15 +120,17 @@ class Draws:
             return None
 
     async def _end_by_belief(self, state: State, ends: Mapping[int, Continuation]) -> dict[int, Continuation]:
-        """Make continuations that end with a diagnosis at ``state`` right with the policy's belief in the true disease
-        there. Returns copies of ``ends`` (continuations by number) with ``correct`` set to the belief. Empty where the
+        """Set the correctness of continuations that end with a diagnosis at ``state`` to the policy's belief in the
+        true disease there. ``ends`` are these continuations by number; returns changed copies of them. Empty where the
         belief could not be read."""
         belief = await self.belief(state)
         return {} if belief is None else {k: replace(end, correct=belief) for k, end in ends.items()}
 
     async def rollout(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
-        decisions, then a forced diagnosis (equation "rollout"). Continuations with a failed reply are left out.
+        decisions, then a forced diagnosis (equation "rollout"). Its diagnosis is judged, or with ``verdicts``
+        ``scored`` it is right with the policy's belief in the true disease. Continuations with a failed reply are left
+        out.
 
         All take one step. Those with the same reply then continue from the same next state, together.
         """
@@ -230,21 +234,21 @@ class Pools:
         draws all K anew, and any other rule only the missing ones. Where none is missing, ``grow`` more are drawn for a
         cached state. Without a cache all K are drawn.
         """
-        rule, k = self.credit.cache, self.credit.continuations
+        rule, wanted = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
-            return Pool(child, [], [], range(k))
+            return Pool(child, [], [], range(wanted))
         entry = self.cache.get(key, Entry())
         reuses_group = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self.behind_branching)
         suffixes = self.nodes[key].visits if reuses_group and key in self.nodes else []
         if rule.long_suffixes == "drop":
             suffixes = [visit for visit in suffixes if self.ends_within(*visit)]
-        known = len(entry.continuations)
-        if rule.fill == "strict" and known + len(suffixes) < k:
-            return Pool(child, [], [], range(entry.drawn, entry.drawn + k))
-        missing = k - known - len(suffixes)
-        if missing <= 0:
-            missing = min(rule.grow, MOST_PER_STATE - known) if known else 0
-        return Pool(child, suffixes, list(entry.continuations), range(entry.drawn, entry.drawn + max(0, missing)))
+        cached = len(entry.continuations)
+        if rule.fill == "strict" and cached + len(suffixes) < wanted:
+            return Pool(child, [], [], range(entry.drawn, entry.drawn + wanted))
+        to_draw = wanted - cached - len(suffixes)
+        if to_draw <= 0:
+            to_draw = min(rule.grow, MOST_PER_STATE - cached) if cached else 0
+        return Pool(child, suffixes, list(entry.continuations), range(entry.drawn, entry.drawn + max(0, to_draw)))
 
     @cached_property
     def behind_branching(self) -> set[tuple]:
@@ -261,7 +265,7 @@ class Pools:
 
     def ends_within(self, index: int, start: int) -> bool:
         """Whether the suffix of the trajectory ``index``, from its decision ``start`` on, has at most H decisions, not
-        counting a forced diagnosis. Every drawn continuation has."""
+        counting a forced diagnosis. H is the limit of drawn continuations."""
         trajectory = self.group[index]
         return len(trajectory.steps) - start - trajectory.forced <= self.credit.horizon
 

@@ -81,8 +81,8 @@ class ProcessReward:
 
     async def score(self, groups: Sequence[Sequence[Trajectory]], iteration: int) -> list[CreditReport]:
         """Compute the process rewards of a batch of groups; returns one report per group. ``report.process[i][t]`` is
-        R_proc of decision t of trajectory i, None where its state was not selected. Raises FloatingPointError for a
-        reward that is not finite."""
+        R_proc of decision t of trajectory i, None where its state was not selected or its action has no value. Raises
+        FloatingPointError for a reward that is not finite."""
         credits = [self.open_group(group, iteration) for group in groups]
         await asyncio.gather(*(credit.score() for credit in credits))
         for credit in credits:  # after all are scored: no group depends on which one finished first
@@ -207,6 +207,7 @@ class GroupCredit:
         own = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
         candidates = []
         for action in [*top, *(a for a in own if a not in top)]:
+            # An action of the group may be missing among the samples of p_hat.
             source = self._samples(node) if action in p_hat else node.steps
             steps = [step for step in source if self._action(step) == action]
             is_diagnosis = isinstance(steps[0].action, FinalDiagnosis)
@@ -243,11 +244,12 @@ class GroupCredit:
 
     def _reward(self, visits: Sequence[tuple[int, int]], values: Sequence[CandidateValue], p_hat: Mapping) -> None:
         """Set in the report R_proc of the decisions ``visits`` (trajectory, decision), which are all at one state.
-        ``values`` are the estimated values of its actions, ``p_hat`` their probabilities.
+        ``values`` are the estimated values of its actions, ``p_hat`` their probabilities. An action without a value
+        gets no reward.
 
-        R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward". A diagnosis of
-        the group has its own verdict as U_hat, not the mean over all diagnoses. Raises FloatingPointError, naming the
-        case, when a reward is not finite: clipping would hide it.
+        R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward"; 0 where there
+        is no baseline. A diagnosis of the group has its own verdict as U_hat, not the mean over all diagnoses. Raises
+        FloatingPointError, naming the case, when a reward is not finite: clipping would hide it.
         """
         u_hats = {v.action: v.value for v in values if v.value is not None}
         candidate_u_hats = {v.action: v.value for v in values if v.in_top_m and v.value is not None}

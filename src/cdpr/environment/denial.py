@@ -112,13 +112,13 @@ def read_stance(text: str) -> tuple[Stance, str]:
         # A name after a revoked diagnosis may be the true diagnosis, or the reason of the denial.
         doubtful |= kind == "doubt" or (kind == "plain" and revoked != "")
         denied |= kind in ("denial", "other") and not name
-        if kind == "plain" and denies_next:
+        if kind == "plain" and denies_next:  # "pneumonia" after "excluded:"
             denies_next = False
-        elif kind == "plain" and not name:
+        elif kind == "plain" and not name:  # the first diagnosis that is not denied
             name = clause
-        elif kind == "denial" and not name:
+        elif kind == "denial" and not name:  # "excluded:"
             denies_next = True
-        elif kind == "denial":
+        elif kind == "denial":  # "ruled out" after "pneumonia,"
             name, revoked = "", name
     if doubtful:
         return "doubtful", name
@@ -160,6 +160,7 @@ def _classify_clause(clause: str, earlier: str) -> Clause:
         return "denial"
     if unsupported:
         return "doubt"
+    # A denied complication, and the history of anything, leave the earlier diagnosis as it is.
     is_other_diagnosis = "m" in classes or diagnoses().find(" ".join(subject)) is not None
     return "other" if is_other_diagnosis or ("h" in classes and not re.search("[nrs]", classes)) else "doubt"
 

@@ -152,6 +152,7 @@ class DiagnosticEnvironment:
         self._count("matcher", self.matcher, source)
         if not keys:
             return Observation("unavailable")
+        # Several keys are spellings or parts of one examination: each request gives the next one.
         new_keys = [key for key in keys if key not in state.obtained]
         if not new_keys:
             return Observation("repeat", self._result(state, keys[-1]), keys[-1])
@@ -165,9 +166,9 @@ class DiagnosticEnvironment:
         """End the episode with ``step``, taken at ``state``; returns its trajectory. A last step without a diagnosis
         counts as an invalid reply, and the trajectory as wrong. ``forced`` says that the reply had to be a
         diagnosis."""
-        step, correct = self.conclude(state, step)
-        diagnosis = step.action.text if isinstance(step.action, FinalDiagnosis) else None
-        return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
+        last, correct = self.conclude(state, step)
+        diagnosis = last.action.text if isinstance(last.action, FinalDiagnosis) else None
+        return Trajectory(state.case, (*state.history, last), diagnosis, correct, forced)
 
     def conclude(self, state: State, step: Step) -> tuple[Step, bool]:
         """Judge the last step of an episode: returns the step, and whether its diagnosis is right. A step without a

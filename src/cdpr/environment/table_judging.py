@@ -198,6 +198,7 @@ def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
 def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
     """Find the key of an imaging study of the requested modality and region ("CT abdomen"). A study that agrees about
     contrast comes first, then one where request or key does not mention contrast. None where there is none."""
+    # The words of modality and region, and what the text says about contrast (empty: nothing).
     words, contrast = imaging_words(requested) or (frozenset(), "")
     studies = {key: imaging_words(key) for key in keys} if words else {}
     contrasts = {key: study[1] for key, study in studies.items() if study and study[0] == words}
@@ -260,7 +261,8 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
 
 def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
     """Find the keys that stand for many examinations, the requested one among them: for its whole kind ("Laboratory
-    Tests"), or for its class without a region of the body ("CT")."""
+    Tests"), or for its class without a region of the body ("CT"). Empty where there is none."""
+    # The kind for whose whole a key may stand; biopsies count as pathology, cultures as laboratory.
     kind = request.terms[0].kind if request.terms else request.kind
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}
     if request.kind in ("biopsy", "pathology") or classes & {"biopsy", "pathology"}:

@@ -37,7 +37,7 @@ class Term:
     unit: str = ""
 
     def value(self, effort: Effort, weights: Utility, tests: Tests) -> float:
-        """Compute what the term adds to the utility U of an effort."""
+        """Compute what the term adds to the utility U of an effort: sign * weight * amount / unit."""
         weighted = self.sign * getattr(weights, self.weight) * self.amount(effort, tests)
         return weighted / getattr(weights, self.unit) if self.unit else weighted
 

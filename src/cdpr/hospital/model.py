@@ -146,7 +146,8 @@ class Site:
         return exam.name if self.names is None or not exam.elsewhere else exam.elsewhere[self.names]
 
     def label(self, measure: Measure) -> str:
-        """The name that this hospital prints for a laboratory quantity."""
+        """The name that this hospital prints for a laboratory quantity. ``labels`` names the attribute that holds
+        it."""
         return getattr(measure, self.labels)
 
     def phrase(self, finding: Finding, state: int) -> str:
