@@ -159,7 +159,8 @@ class ValueOfInformation(ReferenceAgent):
         return self.loss(results), self.loss(Effort(issued=1, unavailable=1))
 
     def loss(self, effort: Effort) -> Any:
-        """The utility that an effort costs, a positive number; an array where the counts of ``effort`` are arrays."""
+        """The utility lost to an effort: minus the utility U of the effort without a right diagnosis. It is an array
+        where the counts of ``effort`` are arrays."""
         return 0.0 - utility(0.0, effort, self.settings.utility, self.settings.environment.tests)
 
     def choose(self, state: State, seed: int) -> int | None:

@@ -56,6 +56,7 @@ class TreeOfReasoning(Framework):
         opinions = await gather(*(self._give_opinions(n, text, trees, turn_seed) for n, text in enumerate(evidence)))
         prompts = []
         for receiver, doctor in enumerate(DOCTORS):
+            # opinions[n][m] is the opinion of doctor n about the tree of doctor m.
             received = {DOCTORS[n]: given[receiver] for n, given in enumerate(opinions) if receiver in given}
             feedback = join_by_author(received, received.values()) or _PROMPT("no_feedback")
             prompts.append(_PROMPT("revise", doctor=doctor, tree=trees[receiver], feedback=feedback))

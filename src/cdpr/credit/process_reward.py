@@ -187,7 +187,7 @@ class GroupCredit:
 
     def _samples(self, node: Node) -> list[Step]:
         """The steps at a node from which p_hat is estimated: all of them, or, where ``credit.own_actions`` is
-        ``apart``, all but those of the group's own trajectories."""
+        ``apart``, all but the first ones, which are those of the group's own trajectories."""
         return node.steps if self.credit.own_actions == "counted" else node.steps[len(node.visits) :]
 
     async def _probe(self, key: tuple, node: Node) -> None:

@@ -58,8 +58,8 @@ def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tupl
 
 
 def list_paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
-    """List for each of the ``size`` trajectories of a group the keys of the nodes that it visits, in the order of the
-    tree."""
+    """List for each trajectory of a group the keys of the nodes that it visits, in the order of ``nodes``. ``size`` is
+    the number of trajectories."""
     node_paths: list[list[tuple]] = [[] for _ in range(size)]
     for key, node in nodes.items():
         for index, _ in node.visits:

@@ -275,8 +275,8 @@ def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) ->
         return ()
 
     def is_collective(name: str) -> bool:
-        """Whether a name stands for the whole kind ("Imaging"), or for the class without a region of the body
-        ("CT")."""
+        """Whether a name on record stands for everything of the requested kind ("Imaging"), or for the requested
+        modality without a region of the body ("CT")."""
         return whole_kind(name) == kind or (meaning(name).kind in classes and naming.names_no_place(name))
 
     names = {key: (key, *naming.joined_parts(key)) for key in keys if not is_physical(key)}

@@ -297,7 +297,7 @@ class CachedPolicy(Policy):
         return self.policy.must_diagnose(state)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Return the reply of number 0 for a seed."""
+        """Return one reply at a state: the one with number 0 for this seed."""
         return (await self.sample(state, (0,), forced, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:

@@ -216,7 +216,8 @@ def _lists_to_tuples(entry: Mapping) -> dict[str, Any]:
 
 
 def _build_findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
-    """Build findings from their entries by name; ``codes`` are those of all diseases, in order."""
+    """Build the findings of an examination or of the presentation. ``entries`` are their entries in a YAML file, by
+    name; ``codes`` are those of all diseases, in order."""
     return tuple(_build_finding(name, entry, codes) for name, entry in entries.items())
 
 

@@ -55,8 +55,8 @@ def describe_finding(finding: Finding) -> str:
 
 
 def describe_reasoning(content: Content) -> str:
-    """Write the reasoning of a proposal. Without one it is the diagnosis that the method gives when it must diagnose,
-    or a note that there is none."""
+    """Write the reasoning of a proposal. A proposal without one gets a note in its place, with the diagnosis that the
+    method gives when it must diagnose, if that is known."""
     if content.reasoning:
         return content.reasoning
     if content.leaning:

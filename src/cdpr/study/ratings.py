@@ -77,8 +77,8 @@ def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = F
 def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> tuple[str, bool]:
     """Check returned forms for the command ``cdpr check_ratings``. ``study`` is the folder of the study.
 
-    Returns a text and a success flag: all problems and False, or a confirmation and True. Raises StudyError for a
-    folder without forms.
+    Returns a text and a success flag: all problems and False, or a confirmation and True. Raises StudyError where
+    ``study`` has no ``cards.json`` or ``paths`` have no forms.
     """
     cards = study / "cards.json"
     if not cards.exists():

@@ -111,7 +111,8 @@ def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
 
 
 def make_record(settings: Settings, state: State, source: str) -> StudyState:
-    """Make the record of a state. ``source`` is the run whose episode it is from."""
+    """Make the study's record of a sampled state, with the requests before it and their answers. ``source`` is the run
+    whose episode it is from."""
     case, findings = state.case, []
     for step in state.history:
         answer, requested = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""
