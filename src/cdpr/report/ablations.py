@@ -17,8 +17,8 @@ _TESTS = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant",
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return the tables of the ablations. For each decoding: results, differences from CDPR, and tests of accuracy with
-    their power; then the paper's Table 2.
+    """Return the tables of the ablations from the results in ``folder``. For each decoding: results, differences from
+    CDPR, and tests of accuracy with their power; then the paper's Table 2.
 
     The CSV has a row per decoding and method, with accuracy as a fraction. ``change_*`` are differences from CDPR, and
     ``paper_*`` what the paper prints. Raises as :class:`Results` does.

@@ -15,8 +15,8 @@ from .table import Row, Sheet
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return, for each decoding, a table of results with the tokens generated in training, and one of the differences
-    from CDPR.
+    """Return two tables per decoding from the results in ``folder``: results with the tokens generated in training, and
+    differences from CDPR.
 
     The CSV has a row per decoding and method, with results as printed (accuracy in %). ``change_*`` are differences
     from CDPR (of accuracy as a fraction). Raises as :class:`Results`, and TableError for a broken file of training

@@ -128,6 +128,7 @@ def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job]
     makes it: ``write_ablations = writer(sheet)``. It raises as ``sheet``."""
 
     def write(settings: Settings, job: Job) -> None:
+        """Write the table of the results folder to the output files of the job."""
         sheet(settings, job.inputs["results"]).write(job.out)
 
     return write

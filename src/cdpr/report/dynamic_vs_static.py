@@ -17,8 +17,8 @@ _METHOD_IN_PAPER = {"static": "Static diagnosis", OURS: "CDPR"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return the tables of the comparison. For each decoding: the results of both methods with the reduction of cost,
-    and their differences; then the paper's Table 3.
+    """Return the tables of the comparison from the results in ``folder``. For each decoding: the results of both
+    methods with the reduction of cost, and their differences; then the paper's Table 3.
 
     The CSV has a row per decoding and method, with accuracy and reduction as fractions. ``change_*`` are CDPR minus
     static diagnosis, and ``paper_*`` what the paper prints. Raises as :class:`Results` does.

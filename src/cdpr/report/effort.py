@@ -20,8 +20,8 @@ _FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked"
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return a table per decoding of each agent's calls, tokens and dollars per case. Raises as :class:`Results`
-    does."""
+    """Return a table per decoding of each agent's calls, tokens and dollars per case, from the results in ``folder``.
+    Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     parts = [effort_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
     return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])

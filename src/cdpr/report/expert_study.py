@@ -38,8 +38,9 @@ def describe_raters(analysis: Analysis) -> str:
 
 def _label(settings: Settings, run: str) -> str:
     """Return the label in tables of the method that a run belongs to."""
-    name = _method_name(run)
-    return (agent_method(settings, name) if name == run else variant_method(settings, name)).label
+    trained = TrainedRun.parse(run)
+    method = variant_method(settings, trained.variant) if trained else agent_method(settings, run)
+    return method.label
 
 
 def _method_name(run: str) -> str:
@@ -130,8 +131,8 @@ def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> No
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return the tables of the expert study in a results folder: mean scores; tests and agreement of raters, where
-    there are any. The CSV has the mean scores. Raises as :meth:`Analysis.read`."""
+    """Return the tables of the expert study from the results in ``folder``: mean scores; tests and agreement of raters,
+    where there are any. The CSV has the mean scores. Raises as :meth:`Analysis.read`."""
     analysis = Analysis.read(folder / "study" / "analysis.json")
     raters = describe_raters(analysis)
     parts = [_scores_table(settings, analysis, raters)]

@@ -115,8 +115,8 @@ def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return a table per decoding of all training rules at matched cost on every data set. The CSV also has every point
-    of every curve. Raises as :class:`Results` does."""
+    """Return a table per decoding of all training rules at matched cost on every data set, from the results in
+    ``folder``. The CSV also has every point of every curve. Raises as :class:`Results` does."""
     frontiers = Frontiers(settings, folder)
     results = frontiers.results
     words: dict[str, Any] = {"remarks": results.notes(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}

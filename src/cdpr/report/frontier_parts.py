@@ -19,8 +19,9 @@ GRID_WEIGHT = 3.0  # weight of correctness in the utility by which the grid comp
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return a table per decoding of in-domain results beside the accuracy of exact diagnoses, and the table of
-    learning rates. Raises as :class:`Results`, and TableError for a broken file of training metrics."""
+    """Return, from the results in ``folder``, a table per decoding of in-domain results beside the accuracy of exact
+    diagnoses, and the table of learning rates. Raises as :class:`Results`, and TableError for a broken file of training
+    metrics."""
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
     parts, csv_rows = [], []
     for decoding in results.decodings:
@@ -61,7 +62,8 @@ def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
     for method in grid_methods(settings):
         curves = read_curves(folder, method, ("accuracy", "utility"))
         accuracy, utility, steps = (curves.mean(name) for name in ("accuracy", "utility", "step"))
-        values = 100 * (accuracy - (accuracy - utility) / GRID_WEIGHT)
+        costs = accuracy - utility
+        values = 100 * (accuracy - costs / GRID_WEIGHT)
         value_by_step = {f"{step:g}": float(value) for step, value in zip(steps, values, strict=True) if step}
         rate = resolve_variant(settings, method.name).training.learning_rate
         row = {"label": method.label, "rate": f"{rate:g}", "seeds": len(method.runs), **value_by_step}

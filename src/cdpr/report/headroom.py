@@ -11,8 +11,8 @@ from .table import Row, Sheet
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return the tables made from ``preflight.json`` in a results folder, which have a row per data set and decoding.
-    The CSV has fractions, US dollars and units of utility."""
+    """Return the tables made from ``preflight.json`` in ``folder``, the results folder. They have a row per data set
+    and decoding. The CSV has fractions, US dollars and units of utility."""
     checked = preflight.Preflight.model_validate_json((folder / "preflight.json").read_bytes())
     resolutions = {resolution.dataset: resolution for resolution in checked.resolutions}
     rows = [_row(headroom, resolutions[headroom.dataset]) for headroom in checked.headrooms]

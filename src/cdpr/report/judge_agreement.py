@@ -21,9 +21,9 @@ BOTH, FIRST, SECOND, NEITHER = range(4)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return, for each decoding, a table of the agreement between the judges, and one of the accuracies that would be
-    others under the second judge. Raises SettingsError where the settings name no second judge, and as :class:`Results`
-    does."""
+    """Return two tables per decoding from the results in ``folder``: the agreement between the judges, and the
+    accuracies that would be others under the second judge. Raises SettingsError where the settings name no second
+    judge, and as :class:`Results` does."""
     if settings.judge.second is None:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
                             f"`{TABLES}`), which every evaluated diagnosis is then shown to as well")  # fmt: skip
@@ -76,7 +76,8 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
 
 def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) -> list[Row]:
     """Return the rows of the table of agreement: by data set and over all of them, each for several subsets of the
-    diagnoses.
+    diagnoses. A row has Cohen's kappa with its interval, and counts of the diagnoses on which the judges differ, or on
+    which one gave no verdict.
 
     Where a language model judges, one subset has the diagnoses that the tables of names did not find right, since only
     those are shown to the model. Where a model failed to give a verdict, one subset has the diagnoses on which both

@@ -18,8 +18,8 @@ SHOWN = (comparisons.ACCURACY, comparisons.AEC)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return a table per decoding of every agent on each benchmark and on its leak-controlled variant. Raises as
-    :class:`Results` does."""
+    """Return a table per decoding of every agent on each benchmark and on its leak-controlled variant, from the results
+    in ``folder``. Raises as :class:`Results` does."""
     results = Results(settings, folder, leak_methods(settings))
     variants = {results.path(run, controlled_name(dataset))
                 for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip

@@ -25,9 +25,9 @@ _PRINTED = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return the tables of the main results. For each decoding: all methods in the paper's layout, and our method
-    against its main rivals; then for each decoding counts and intervals; then the paper's table. The CSV has the rows
-    of :func:`long_rows`. Raises as :class:`Results` does."""
+    """Return the tables of the main results in ``folder``. For each decoding: all methods in the paper's layout, and
+    our method against its main rivals; then for each decoding counts and intervals; then the paper's table. The CSV has
+    the rows of :func:`long_rows`. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     methods = {method.name: method for method in results.methods}
     parts = []
@@ -45,11 +45,11 @@ write_main_table = comparisons.writer(sheet)
 
 
 def column_groups(results: Results) -> dict[str, str]:
-    """Return the headers above groups of columns, by data set; where all benchmarks are shown, also for the
-    ``average``."""
+    """Return the headers above groups of columns, by data set: ``{"mimic_iv": "MIMIC-IV (in-domain)", ...}``. Where all
+    benchmarks are shown there is a group for their ``average``."""
     if not results.has_average:
         return dict(results.datasets)
-    return {d: f"{label} ({domain(d)})" for d, label in results.datasets.items()} | {AVERAGE: "Average"}
+    return {name: f"{label} ({domain(name)})" for name, label in results.datasets.items()} | {AVERAGE: "Average"}
 
 
 def main_results_table(

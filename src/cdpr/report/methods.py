@@ -97,7 +97,8 @@ def open_methods(settings: Settings) -> list[Method]:
     """Return the rows of the table of open cases: those of the main table without reference policies, and without
     trained variants unless the settings include them."""
     left_out = {} if settings.evaluation.open_cases.trained else variants(settings)
-    return [m for m in main_methods(settings) if m.group != REFERENCE and m.name not in left_out]
+    methods = main_methods(settings)
+    return [method for method in methods if method.group != REFERENCE and method.name not in left_out]
 
 
 def open_datasets(settings: Settings) -> dict[str, str]:

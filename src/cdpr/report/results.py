@@ -226,9 +226,10 @@ class Results:
         pairs = pair_runs(first.runs, second.runs)
         if not pairs:
             raise NotMeasured(f"not compared: {first.label} and {second.label} share no seed")
-        compared = list(dict.fromkeys([*(one for one, _ in pairs), *(two for _, two in pairs)]))
+        first_runs, second_runs = zip(*pairs, strict=True)
+        compared = list(dict.fromkeys(first_runs + second_runs))
         values = by_run(rows[rows.run.isin(compared)], metric_fields())
-        differences = self.difference([(values[one], values[two]) for one, two in pairs], dataset)
+        differences = self.difference([(values[run], values[other]) for run, other in pairs], dataset)
         return differences | {"runs": tuple((run, dataset) for run in compared)}
 
     def difference(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], dataset: str) -> Row:

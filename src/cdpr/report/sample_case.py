@@ -28,8 +28,8 @@ _COUNTS = ("n_issued", "n_physical", "n_na", "cost_usd")
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return the tables of the case, its examinations, and the agents' episodes, from a results folder; where the case
-    may not be shown, one table with the reason. The CSV has a row per field, examination and episode.
+    """Return the tables of the case, its examinations, and the agents' episodes from the results in ``folder``; where
+    the case may not be shown, one table with the reason. The CSV has a row per field, examination and episode.
 
     Missing evaluations are named. Raises as :func:`choose_case` and :class:`Results`.
     """
@@ -40,14 +40,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         rows = [{"part": "case", "name": "status", "text": error.reason}]
         return layout.declared_sheet(settings, "sample_case", [hidden], rows)
     agents = list(agent_rows(settings, case, folder))
-    parts = [
-        _case_table(settings, case, test_cases),
-        _examination_table(settings, case),
-        _agent_table(settings, agents),
-    ]
-    about, examinations, episodes = (table for _, table in parts)
+    tables = _case_table(settings, case, test_cases), _examination_table(settings, case), _agent_table(settings, agents)
+    about, examinations, episodes = (table for _, table in tables)
     printed, rows = [about, *_split_pages(examinations), episodes], _csv_rows(case, test_cases, agents)
-    return layout.declared_sheet(settings, "sample_case", parts, rows, printed=printed)
+    return layout.declared_sheet(settings, "sample_case", tables, rows, printed=printed)
 
 
 write_sample_case = comparisons.writer(sheet)

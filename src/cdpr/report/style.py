@@ -128,6 +128,7 @@ def write_notes(figure: Figure, settings: Settings, notes: Iterable[str]) -> Non
     figure.text(0.995, 0.004, origin, ha="right", **small)
     figure.text(0.005, 0.004, "\n".join(lines), ha="left", **small)
     notes_height, height = 0.1 + 0.125 * max(1, len(lines)), figure.get_figheight()  # inches
+    # Up to a third of the height is taken from the panels; what the notes need beyond that makes the figure taller.
     figure.set_figheight(height + max(0.0, notes_height - height / 3))
     share = notes_height / figure.get_figheight()
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))

@@ -291,7 +291,8 @@ def _expand_lists(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     listed = [field for field in ("of", "than", "on", "by") if isinstance(entry.get(field), list)]
     if not listed:
         yield dict(entry)
-    for values in itertools.product(*(entry[field] for field in listed)) if listed else ():
+        return
+    for values in itertools.product(*(entry[field] for field in listed)):
         chosen = dict(zip(listed, values, strict=True))
         labels = {field: _label(value) for field, value in chosen.items()}
         single_id = ".".join([str(entry.get("id")), *map(str, values)])

@@ -107,7 +107,8 @@ class Evidence:
         return "" if self.settings.tier == "paper" else f"tier {self.settings.tier}; the figure is of the paper's scale"
 
     def summary(self, method: Method, dataset: str) -> Row:
-        """Return the results of a method on a data set with the main decoding (:meth:`Results.summary`)."""
+        """Return the results of a method on a data set with the main decoding (:meth:`Results.summary`). Raises
+        NotMeasured where they are missing."""
         row = self.results.summary(method, dataset, self.decoding)
         if "reason" in row:
             raise NotMeasured(row["reason"])

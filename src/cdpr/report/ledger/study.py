@@ -29,9 +29,9 @@ def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
     comparisons = compare(claim, analysis, evidence)
     simulated = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
     unlike_paper = simulated or evidence.why_not_comparable(AVERAGE)
-    rated, methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
-    all_rated = claim.asks == "agreement" or rated == methods
-    incomplete = "" if all_rated else f"{rated} of {methods} methods were rated"
+    rated, left_out = len(analysis.runs), len(analysis.left_out)
+    is_complete = claim.asks == "agreement" or not left_out
+    incomplete = "" if is_complete else f"{rated} of {rated + left_out} methods were rated"
     return judge_comparisons(comparisons, unlike_paper, incomplete)
 
 
