@@ -116,6 +116,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> None:
     """Write titles on two lines at the angles (in radians) of a polar panel, outside its circle, and set its scale from
     1 to 5."""
+    # The first hyphen or space of a title becomes, or is followed by, a line break.
     two_lines = [re.sub("[- ]", lambda gap: gap[0].strip() + "\n", title, count=1) for title in titles]
     radar.set_xticks(angles, two_lines, fontsize=7)
     radar.tick_params(axis="x", pad=3)

@@ -82,9 +82,7 @@ def plot_training_time(settings: Settings, job: Job) -> None:
     time on a GPU. Raises as :func:`read_figure_curves`."""
     curves = read_efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
-    unit, unit_seconds = (
-        ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
-    )
+    unit, seconds = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
     note = "time on this machine, without validation: of the processor on a CPU (all threads), by the clock on a GPU"
     axis = Axis("seconds", f"training time ({unit})", seconds)
     _draw_figure(settings, curves, job.out, EFFICIENCY, axis, note=note)

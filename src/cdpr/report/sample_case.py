@@ -131,8 +131,11 @@ def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table
 def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]:
     """Return the table of the agents' episodes with its heading. A row without an episode shows its reason, and its
     seed after the label."""
-    rows = [row | ({"label": f"{row['label']}, seed {row['seed']}"} if "reason" in row and row["seed"] else
-                   {"seed": row["seed"] or None}) for row in agents]  # fmt: skip
+    rows = []
+    for row in agents:
+        seed_in_label = "reason" in row and row["seed"]
+        label = f"{row['label']}, seed {row['seed']}"
+        rows.append(row | ({"label": label} if seed_in_label else {"seed": row["seed"] or None}))
     diverged = [f"{row['diverged']}; it is shown with the weights before." for row in agents if row.get("diverged")]
     return layout.part(settings, "sample_case.agents", rows, settings.evaluation.decodings[0], broken=diverged)
 

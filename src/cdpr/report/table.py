@@ -193,6 +193,7 @@ def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
     """
 
     def plain_text(value: Any) -> str:
+        """Return a value as text: a float with the number of decimals, None as an empty text."""
         if value is None:
             return ""
         return number(value, decimals) if isinstance(value, float) else str(value)

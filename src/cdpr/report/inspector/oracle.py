@@ -49,36 +49,41 @@ class Oracle:
         self.agent, self._judge = ValueOfInformation(settings, dataset), TableJudge()
 
     def opinion(self, state: State, taken: ActionKey, others: Iterable[ActionKey]) -> Opinion:
-        """Judge the action ``taken`` in a state, beside ``others``. An action is a pair (kind, text): a diagnosis is
-        (``end``, text), where an empty text stands for the likeliest disease; a request is (kind of its answer,
-        examination)."""
+        """Judge the action ``taken`` in a state, and value the actions ``others``.
+
+        An action is a pair (kind, text). A diagnosis is (``end``, text), where an empty text stands for the likeliest
+        disease. A request is (kind, examination), where the kind says how it is answered: ``result``, ``repeat`` (of an
+        earlier request), ``unavailable`` or ``invalid``.
+        """
         doctor = self.agent.doctor
         actions = list(dict.fromkeys([taken, *others]))
         names = {action: canonical_name(action[1]) for action in actions if action[0] != "end"}
         exams = {action: doctor.exams.index(name) for action, name in names.items() if name in doctor.exams}
         p, requested = self.agent.posterior(state), self.agent.is_requested(state)
         charge, miss = self.agent.charges(state)
+        # By how much each examination is better than diagnosing now.
         gain = doctor.two_step_gain(p, charge, miss, requested, also=[e for e in exams.values() if not requested[e]])
-        stop, best_exam, best_gain = float(p.max()), int(gain.argmax()), float(gain.max())
-        continued = stop + max(best_gain, 0.0)  # the value of the state after a request that brought nothing
+        diagnosed = float(p.max())  # the value of naming the likeliest disease now
+        best_exam, best_gain = int(gain.argmax()), float(gain.max())
+        unchanged = diagnosed + max(best_gain, 0.0)  # the value of the state after a request that brought nothing
 
         def value(action: ActionKey) -> float | None:
             """Return the expected utility of an action from here on; None for an examination unknown to the model."""
             kind, text = action
             if kind == "end":
-                return self._probability_right(p, text) if text else stop
+                return self._probability_right(p, text) if text else diagnosed
             if kind == "invalid":
-                return continued - self.agent.loss(Effort(invalid=1))
+                return unchanged - self.agent.loss(Effort(invalid=1))
             if action not in exams:
-                return continued - miss if kind == "unavailable" else None
+                return unchanged - miss if kind == "unavailable" else None
             if requested[exams[action]]:
-                return continued if kind == "repeat" else continued - miss
-            return stop + float(gain[exams[action]])
+                return unchanged if kind == "repeat" else unchanged - miss
+            return diagnosed + float(gain[exams[action]])
 
         values = {action: value(action) for action in actions}
-        best, best_value = ("end", doctor.diseases[int(p.argmax())]), stop
+        best, best_value = ("end", doctor.diseases[int(p.argmax())]), diagnosed
         if best_gain > _NEGLIGIBLE:
-            best, best_value = ("result", doctor.key(doctor.exams[best_exam])), stop + best_gain
+            best, best_value = ("result", doctor.key(doctor.exams[best_exam])), diagnosed + best_gain
         value_taken = values[taken]
         lost = None if value_taken is None else max(0.0, best_value - value_taken)
         likeliest = np.argsort(-p, kind="stable")[:_SHOWN]

@@ -79,8 +79,8 @@ def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
     spent, accuracy = curve.values[axis], curve.values["accuracy"]
     if share is None:
         return spent[:, -1]
-    reached = (accuracy >= share * accuracy[:, -1:]).argmax(axis=1)
-    return spent[np.arange(len(spent)), reached]
+    first_point = (accuracy >= share * accuracy[:, -1:]).argmax(axis=1)  # of each seed
+    return spent[np.arange(len(spent)), first_point]
 
 
 def _compare_final_accuracy(claim: TrainingClaim, evidence: Evidence) -> Comparison:
