@@ -157,8 +157,8 @@ def _physical_kind(name: str) -> str:
 
 
 def _read_standard_name(name: str) -> Meaning:
-    """Read a LOINC name. Returns the examination that clinicians' names for it mean, else one that reports it as a
-    quantity, else the meaning of the name after the rules for whole names, else only its class."""
+    """Read a LOINC name. Returns the examination that one of its clinical names means, else one that reports it as a
+    quantity, else the meaning of the name after the rewriting rules of ``naming.yaml``, else only its class."""
     names = clinical_names(name)
     if own := next(filter(None, map(_by_name, names)), None):
         return own

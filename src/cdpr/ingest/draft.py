@@ -29,8 +29,9 @@ class Draft:
     complaint and present illness is used.
 
     ``rejected`` is the rule by which the importer already found the case unusable, None if it did not. ``where``
-    describes the case without a word of it, as an example where a rule drops many cases. ``needs_physical``: a case
-    without physical examination is dropped, as the pipeline of the paper's MIMIC-IV cases does.
+    describes the case without a word of it; a warning about a rule that drops many cases quotes it as an example.
+    ``needs_physical``: a case without physical examination is dropped, as the pipeline of the paper's MIMIC-IV cases
+    does.
     """
 
     note_id: str

@@ -197,8 +197,8 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
 
 
 def _describe(case: _Case) -> str:
-    """Describe a case without a word of the patient: the class of its encounter, and the kinds of its resources. The
-    text is an example where a rule drops many cases."""
+    """Describe a case without a word of the patient: the class of its encounter, and the kinds of its resources. A
+    warning about a rule that drops many cases quotes it as an example."""
     kinds = Counter(resource.kind for resource in case.resources)
     classes = {one.child("class").text("code") for one in case.encounters}
     return f"encounter of class {'/'.join(sorted(classes)) or 'none'} with {', '.join(sorted(kinds)) or 'nothing'}"
@@ -289,8 +289,9 @@ def _is_confirmed_illness(condition: Resource, attrition: Attrition) -> bool:
 
 
 def _illness_rank(condition: Resource) -> int | None:
-    """Return how well a condition fits as diagnosis: 0 for a disorder or an unknown kind, 1 for a finding, None for
-    what is no illness. SNOMED CT writes the kind in brackets at the end of a name: "Asthma (disorder)"."""
+    """Return how well a condition fits as diagnosis: 0 for a disorder or a name without a kind, 1 for a finding, None
+    for any other kind and for what is no illness. SNOMED CT writes the kind in brackets at the end of a name: "Asthma
+    (disorder)"."""
     text, codes = condition.display("code"), condition.codes("code")
     kind = _PATTERN.kind.search(text)
     unfit = _PATTERN.never_diagnosed.search(text) or any(map(_PATTERN.no_illness.fullmatch, codes))

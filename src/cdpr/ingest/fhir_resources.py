@@ -75,14 +75,14 @@ class FhirElement(Element):
         return concept_display(self.child(name))
 
     def children(self, name: str) -> "list[FhirElement]":
-        """Return the list of elements ``name``. A single element counts as a list of one, since STU3 has one where R4
-        has a list."""
+        """Return the list of elements ``name``. A single element counts as a list of one, since FHIR STU3, the version
+        before R4, has one in some places."""
         alone = isinstance(self.value.get(name), Mapping)
         return [self.child(name)] if alone else super().children(name)
 
     def codes(self, name: str) -> set[str]:
-        """Return the codes of the CodeableConcept ``name``, or of a list of them. STU3 has a plain code instead of
-        some."""
+        """Return the codes of the CodeableConcept ``name``, or of a list of them. Where FHIR STU3, the version before
+        R4, has a plain code instead, that code is returned."""
         if isinstance(self.value.get(name), str):
             return {self.text(name)} - {""}
         concepts = self.children(name) if isinstance(self.value.get(name), list) else [self.child(name)]
@@ -133,8 +133,8 @@ class Resource(FhirElement):
     those of the NDJSON files. ``is_stu3``: it had element names of FHIR STU3, which were replaced by those of R4."""
 
     def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
-        """Read the type, rename elements of STU3, and remember in ``shared.displays`` the words that this resource
-        gives for codes."""
+        """Read the type, rename elements with names of FHIR STU3, and remember in ``shared.displays`` the words that
+        this resource gives for codes."""
         super().__init__(content.value, content.path, content.line, content.place)
         self.kind, self.scope, self.shared, self.displays = self.text("resourceType"), scope, shared, shared.displays
         self.is_stu3 = self._rename_stu3_names()
@@ -144,8 +144,8 @@ class Resource(FhirElement):
                     shared.displays.setdefault(coding.text("code"), display)
 
     def _rename_stu3_names(self) -> bool:
-        """Rename elements that have a name of STU3 to the name of R4, in place. Returns whether there were any. If an
-        element occurs under both names, the one later in the file is kept."""
+        """Rename elements with a name of FHIR STU3 (the version before R4) to their name in R4, in place. Returns
+        whether there were any. If an element occurs under both names, the one later in the file is kept."""
         names = _R4_NAMES.get(self.kind, {})
         renamed = {names.get(name, name): content for name, content in self.value.items()}
         is_older = bool(names.keys() & self.value.keys())

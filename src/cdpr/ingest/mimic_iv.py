@@ -133,8 +133,8 @@ def _draft(note: Row, events: Events, attrition: Attrition) -> Draft:
 
 
 def _describe(note: Row, events: Events) -> str:
-    """Describe a note without a word of the patient: its headings, and the numbers of rows in its time window. The text
-    is an example where a rule drops many cases."""
+    """Describe a note without a word of the patient: its headings, and the numbers of rows in its time window. A
+    warning about a rule that drops many cases quotes it as an example."""
     laboratory, microbiology, radiology = (len(rows.get(note.hadm_id or "", ())) for rows in events)
     counts = f"{laboratory} laboratory results, {microbiology} rows of microbiology, {radiology} reports"
     return f"headings {outline(note.text)}; in the window {counts}"

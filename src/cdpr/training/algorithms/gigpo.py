@@ -1,5 +1,5 @@
-"""GiGPO: an advantage among the decisions that the group took at the same (anchor) state is added to that of the
-trajectory (Feng et al., 2025)."""
+"""GiGPO: to the advantage of the trajectory it adds an advantage among all decisions that the group took at the same
+(anchor) state (Feng et al., 2025)."""
 
 from pydantic import NonNegativeFloat
 

@@ -155,7 +155,7 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     def _validate(self):
         """Run verl's validation, and keep our metrics of it for the next row of the log. Before the first step they are
-        logged at once, as step 0. Returns verl's metrics."""
+        logged at once, as step 0; a resumed run does not log them again. Returns verl's metrics."""
         self.session.announce()
         metrics = super()._validate()
         self.validation = ray.get(self._worker.finish_validation.remote())
