@@ -278,9 +278,9 @@ def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) ->
         batch.weights[key] = math.fsum(by_token[1])
 
     # The trajectories, then their alternatives, numbered from 1.
-    for i, trajectory in group.trajectories().items():
-        turns, length = [step.turn for step in trajectory.steps], len(group.members[i].response_ids)
-        add_row(f"{group.uid}_{i}_0", turns, scored.decisions[i], scored.weights[i], length)
+    for number, trajectory in group.trajectories().items():
+        turns, length = [step.turn for step in trajectory.steps], len(group.members[number].response_ids)
+        add_row(f"{group.uid}_{number}_0", turns, scored.decisions[number], scored.weights[number], length)
     count: Counter[int] = Counter()  # alternatives of each trajectory
     for other in scored.alternatives:
         count[other.i] += 1

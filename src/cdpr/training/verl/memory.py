@@ -49,8 +49,8 @@ class ModelSize(BaseModel):
     def adapters(self, rank: int) -> int:
         """The number of weights of LoRA adapters of this ``rank`` on every matrix of every decoder block."""
         # An adapter of a matrix [a, b] has rank * (a + b) weights: of queries and output, keys and values, the MLP.
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        ends = 2 * (self.hidden + q) + 2 * (self.hidden + kv) + 3 * (self.hidden + self.intermediate)
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        ends = 2 * (self.hidden + queries) + 2 * (self.hidden + keys) + 3 * (self.hidden + self.intermediate)
         return self.layers * rank * ends
 
     def cache_bytes(self, gpus: int) -> int:
