@@ -1,4 +1,4 @@
-"""Turns errors that a user can solve into messages that say how."""
+"""Turns errors that a user can solve into messages that say how to solve them."""
 
 import errno
 import os

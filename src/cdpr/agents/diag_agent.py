@@ -1,8 +1,8 @@
 """DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, called in the format of its training.
 
-A reply has a working diagnosis and one examination, or says that the information suffices and diagnoses. The message
-with a result begins with fixed words. The conversation shows the model its own replies, without the action in our
-grammar that :meth:`DiagAgent.act` appends to them.
+A reply gives a working diagnosis and one examination, or it says that the information suffices and gives a final
+diagnosis. The message with a result begins with fixed words. The conversation shows the model its own replies, without
+the action in our grammar that :meth:`DiagAgent.act` appends to them.
 """
 
 import re

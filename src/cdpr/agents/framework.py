@@ -42,8 +42,8 @@ _SHARED = functools.partial(fill_prompt, "shared")
 class Framework(Agent):
     """An agent that decides by one or several conversations with ``model``. Subclasses implement :meth:`act`.
 
-    ``temperature`` is that of the evaluated decoding. ``talk_temperature`` is that of discussions (None: the same).
-    Subclasses give every request a seed of its own, derived from the seed of the turn.
+    ``temperature`` is that of the evaluated decoding. ``talk_temperature`` is that of discussions, None where it is the
+    same. Subclasses give every request a seed of its own, derived from the seed of the turn.
     """
 
     def __init__(self, model: Model, settings: Settings, temperature: float):

@@ -41,8 +41,8 @@ class Participant:
 
 @dataclass
 class Team:
-    """Clinicians with a common goal, which the recruiting model wrote; empty for the single group of an intermediate
-    case."""
+    """Clinicians with a common ``goal``, which the recruiting model wrote. The goal of the single group of an
+    intermediate case is empty."""
 
     goal: str
     members: list[Participant]

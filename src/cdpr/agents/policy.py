@@ -1,4 +1,4 @@
-"""A language model as the diagnosing agent, sequentially or in one shot."""
+"""Agents that diagnose by a language model, step by step or in a single reply."""
 
 import bisect
 from collections.abc import Sequence

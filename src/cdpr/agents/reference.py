@@ -204,7 +204,7 @@ class Clinician(ValueOfInformation):
     The economical habit weighs the information of an examination against its price.
 
     A digest of the case's number decides the habit. Policies do not see this number, so a policy that imitates the
-    clinician learns all three habits, and has each at random.
+    clinician learns all three habits and mixes them at random.
     """
 
     habits = Habits()

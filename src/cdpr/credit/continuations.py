@@ -46,8 +46,8 @@ class Draws:
     """Draws replies from one policy and stores them, so that each is drawn once.
 
     ``stream`` is part of the seed of every reply and tells apart draws for different purposes. ``verdicts`` is the
-    setting ``credit.verdicts``: with ``scored`` a continuation is right with the policy's belief in the true disease,
-    and no forced diagnosis is drawn.
+    setting ``credit.verdicts``. With ``drawn`` the diagnosis of a continuation is judged. With ``scored`` the policy's
+    belief in the true disease is the probability that it is right, and no forced diagnosis is drawn.
 
     ``known[state.prompt_key, forced][k]`` is the step of reply k at a state: a future while it is drawn, None where the
     request failed. ``beliefs`` has the result of :meth:`belief` by ``state.prompt_key``. ``failed`` counts replies and
@@ -128,8 +128,8 @@ class Draws:
 
     async def rollout(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
-        decisions, then a forced diagnosis (equation "rollout"). Its diagnosis is judged, or with ``verdicts``
-        ``scored`` it is right with the policy's belief in the true disease. Continuations with a failed reply are left
+        decisions, then a forced diagnosis (equation "rollout"). Its ``correct`` is the verdict on its diagnosis, or
+        with ``verdicts`` ``scored`` the policy's belief in the true disease. Continuations with a failed reply are left
         out.
 
         All take one step. Those with the same reply then continue from the same next state, together.
@@ -178,7 +178,7 @@ class Pool:
     """The continuations of one state, the ``child`` of all actions that lead there.
 
     ``suffixes`` lists where the group's own trajectories pass the state, as (trajectory, decision). ``own`` are the
-    continuations made from these suffixes, ``known`` come from the cache, and ``fresh`` are newly drawn, under the
+    continuations made from these suffixes. ``known`` come from the cache. ``fresh`` are newly drawn; their numbers are
     ``numbers``.
     """
 

@@ -1,5 +1,5 @@
-"""The prompt of a state: that of the paper, or the same grammar in few tokens for the tiny model (style
-``compact``)."""
+"""The prompt of a state. It is that of the paper, or in the style ``compact`` a short one with the same actions, for
+the tiny model."""
 
 import functools
 from bisect import bisect_right

@@ -87,8 +87,10 @@ def render_action(action: Action, style: str = "full") -> str:
 
 @dataclass(frozen=True)
 class Observation:
-    """The answer of the environment to a reply. ``exam_key`` is the key in the case record of the examination whose
-    result ``text`` is shown, None without a result. ``charge_usd`` is what the request cost in US dollars."""
+    """The answer of the environment to a reply. ``kind``: a new ``result`` or the ``repeat`` of one; ``unavailable`` on
+    record; ``over_budget``; an ``invalid`` reply; or the ``end`` of the episode. ``exam_key`` is the key in the case
+    record of the examination whose result ``text`` is shown, None without a result. ``charge_usd`` is what the request
+    cost in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget", "end"]
     text: str = ""

@@ -27,8 +27,8 @@ _COMMA = re.compile(r"\s*,\s*(?:and\s+)?")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a diagnosis: whether it is ``correct``, and ``by`` what it was judged: the ``table`` of names, a
-    ``model``, or ``invalid``. The last means that the table decided, because the model's answer was no verdict.
+    """The verdict on a diagnosis: whether it is ``correct``. ``by`` says what judged it: the ``table`` of names, a
+    ``model``, or ``invalid``. The last means that the table judged, because the model's answer was no verdict.
     ``several``: the text lists several diseases, of which the first was judged."""
 
     correct: bool

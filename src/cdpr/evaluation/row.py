@@ -34,22 +34,24 @@ class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
-    """The outcome of one episode: one case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and
-    ``gold`` are pseudonyms (:mod:`cdpr.pseudonym`), which are equal where the texts are equal.
+    """The outcome of one episode: one case under one decoding.
 
-    ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of :class:`~cdpr.environment.Effort`,
-    ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na); ``cost_usd`` is in US dollars;
-    ``forced``: the diagnosis was forced. ``obtained`` lists the examinations whose results the agent read, in order;
-    None for credentialed cases, since a rare list could identify a patient, and for an agent that sees the whole
-    record. ``replies`` are the agent's words by turn, None for credentialed cases.
+    ``note_id``, ``diagnosis`` and ``gold`` (the true disease) are pseudonyms for credentialed cases
+    (:mod:`cdpr.pseudonym`), equal where the texts are equal. ``turns`` counts all replies, with the diagnosis.
+    ``n_issued`` to ``n_physical`` are the counts of :class:`~cdpr.environment.Effort`. ``n_tests`` (N_tests) and
+    ``n_na`` (N_na) are what the utility charges. ``cost_usd`` is in US dollars. ``forced`` says that the last reply had
+    to be a diagnosis. ``obtained`` lists the examinations whose results the agent read, in order. It is None for
+    credentialed cases, since a rare list could identify a patient, and for an agent that sees the whole record.
+    ``replies`` are the texts of all replies, None for credentialed cases.
 
-    ``calls`` to the acting model took ``prompt_tokens`` and ``completion_tokens`` together (None: not reported); an
-    agent without a model has none. ``silent`` of them returned no word, of these ``too_long`` because the conversation
-    exceeded the model's context, ``refused`` by the model or a filter, and ``failed`` for an unknown reason;
-    ``unmarked`` returned an answer without its mark. ``cut`` calls had a prompt that lost a part, to
-    ``policy.max_prompt_tokens`` or to the server; ``cut_results`` lost one to ``max_observation_chars``. ``models`` are
-    the names under which servers answered. ``judging`` is left out of the line where tables alone judge and match,
-    ``models`` where no server answered.
+    ``calls`` counts the calls of the agent's model, 0 for an agent without one. ``prompt_tokens`` and
+    ``completion_tokens`` are sums over the calls, None where the server does not report them. ``silent`` calls returned
+    no word: ``too_long`` of them because the conversation exceeded the model's context, ``refused`` because the model
+    or a filter refused, ``failed`` for an unknown reason. ``unmarked`` calls returned a text in which the beginning of
+    the answer was not found. ``cut`` calls had a prompt that lost a part, because of ``policy.max_prompt_tokens`` or
+    the server. ``cut_results`` counts results that were shortened to ``max_observation_chars``. ``models`` are the
+    names under which servers answered. A line leaves out ``judging`` where tables alone judge and match, and ``models``
+    where no server answered.
     """
 
     note_id: str

@@ -1,4 +1,4 @@
-"""Writes patients of the synthetic hospital as MIMIC-IV tables (hosp and note modules), with the disorder of the real
+"""Writes patients of the synthetic hospital as MIMIC-IV tables (hosp and note modules), with the defects of the real
 tables. Every word of the notes is ours.
 
 A quarter of the rows lack ``hadm_id``; some results are in ``comments`` alone or lost to ``___``; tests are repeated

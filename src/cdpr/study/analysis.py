@@ -68,12 +68,13 @@ class Comparison(Record):
 class Analysis(Record):
     """The results of a study.
 
-    ``kind`` is the kind of raters, empty where nothing was rated yet. ``synthetic`` says that all cases are. ``runs``
-    are compared, ours first; ``left_out`` has the reason for each method that is not. ``source`` is the run whose
-    states were sampled. ``missing`` counts missing ratings. ``alpha`` is Krippendorff's by dimension. ``scores`` are
-    mean scores by dimension and run, ``datasets`` by data set, dimension and run. ``lead`` is, by dimension, our score
-    minus that of the best baseline. ``ahead`` is that lead minus the largest lead on any other dimension. ``level`` is
-    that of significance, ``target`` the difference in points that a study should be able to find.
+    ``kind`` is the kind of raters, empty where nothing was rated yet. ``synthetic`` says that all cases come from the
+    synthetic hospital. ``runs`` are the compared runs, ours first; ``left_out`` has the reason for each method that is
+    not compared. ``source`` is the run whose states were sampled. ``missing`` counts missing ratings. ``alpha`` is
+    Krippendorff's alpha by dimension. ``scores`` are mean scores by dimension and run, ``datasets`` by data set,
+    dimension and run. ``lead`` is, by dimension, our score minus that of the best baseline. ``ahead`` is that lead
+    minus the largest lead on any other dimension. ``level`` is the significance level, ``target`` the difference in
+    points that a study should be able to find.
     """
 
     study: str

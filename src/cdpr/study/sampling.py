@@ -51,8 +51,8 @@ def sample_states(settings: Settings, job: Job) -> None:
 
 
 class Actor(NamedTuple):
-    """An agent with its environment. ``disclosures`` has for each model on another machine the text of credentialed
-    cases that goes there, None for other models."""
+    """An agent with its environment. ``disclosures`` are the records that text of credentialed cases goes to a model on
+    another machine; None stands for a model on this machine."""
 
     environment: DiagnosticEnvironment
     agent: Agent

@@ -1,1 +1,1 @@
-"""The raters' form."""
+"""Templates of the expert study: the raters' form and the protocol."""
