@@ -203,7 +203,7 @@ class BatchDecoder:
         ends = np.flatnonzero(np.diff(batch.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
         stop = start
         length = most = 0  # of the chunk so far: tokens of the longest prompt, most completions of a prompt
-        for end in ends.tolist():
+        for end in ends.tolist():  # the rows from ``stop`` to before ``end`` are those of the next prompt
             path = batch.paths[batch.prompt[stop]]
             length, most = max(length, len(path) // 4), max(most, end - stop)  # a token has four bytes
             prompts = len(cached) + 1
@@ -242,7 +242,7 @@ class _Chunk:
         lengths = np.array([len(path.slots) for path in cached])
         known = np.array([path.known for path in cached])
         level = np.array([path.level for path in cached])
-        # A prompt comes behind those whose prefix it shares. Prompts with equally many new tokens are adjacent.
+        # A prompt comes after those that compute a prefix of it. Prompts with equally many new tokens are adjacent.
         order = np.lexsort((lengths - known, level))
         self.cached = [cached[i] for i in order]
         self.paths = [batch.paths[first + i] for i in order]
@@ -272,9 +272,9 @@ class _Chunk:
             if self.batch.given is None:
                 stay &= ~self.decoder.ends[token]
             live = live[stay]
-            # Rows of one branch with the same token form one longer branch, whose number is the pair of both.
+            # Rows of one branch with the same token form one longer branch, here written as one integer of both.
             longer_branches, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)
-            parent, token = np.divmod(longer_branches, vocabulary)
+            parent, last_token = np.divmod(longer_branches, vocabulary)  # of each longer branch
             if step:
                 ends = np.ones(len(prompt), dtype=bool)  # of each branch: whether no row continues it
                 ends[parent] = False
@@ -282,9 +282,9 @@ class _Chunk:
             if not len(live):
                 break
             prompt = prompt[parent]
-            history = np.concatenate([history[parent], token[:, None].astype(np.int32)], 1)
+            history = np.concatenate([history[parent], last_token[:, None].astype(np.int32)], 1)
             branches.advance(parent)
-            logits = self._step(branches, token, self.lengths[prompt] + step)
+            logits = self._step(branches, last_token, self.lengths[prompt] + step)
 
     def _next_tokens(
         self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int

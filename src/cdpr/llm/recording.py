@@ -2,7 +2,7 @@
 it is used, and read when the same question comes again.
 
 A *question* is everything that decides the answer: the model (for local weights their digest), the messages, the
-sampling parameters, and the index of the sample. Above temperature 0 it includes the seed, so that another
+sampling parameters, and the index of the sample. Unless the temperature is 0 it includes the seed, so that another
 ``evaluation.seed`` samples again even from servers without seeds. Address and key of the server are not part of it.
 
 A reply that is no answer (:attr:`~.types.Completion.is_answer`: its text is empty, or the server cannot answer the
@@ -71,7 +71,8 @@ class Recordings:
         """Record the answer of ``model`` to the question ``asked`` (JSON text), and that ``system`` (an agent, judge or
         matcher) uses it. Returns the answer to use: this one, or the one that another process recorded before."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        row, dataset = AnswerRow(question_key(asked), model, asked, write_answer(answer), date), DATASET.get()
+        row = AnswerRow(question_key(asked), model, asked, write_answer(answer), date)
+        dataset = DATASET.get()
         earlier = self.journal.write(lambda database: insert_answer(database, row, [system], dataset))
         return read_answer(earlier or row.answer)
 
@@ -131,7 +132,7 @@ class RecordedModel(Model):
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Get one answer to a conversation for each index in ``samples``, recorded or new. Raises AnswerMissing where a
-        replay has none."""
+        replay, which asks no model, has no recorded answer."""
         return list(await asyncio.gather(*(self._answer(messages, k, sampling, seed) for k in samples)))
 
     def refresh(self) -> None:
@@ -141,7 +142,10 @@ class RecordedModel(Model):
 
     async def _answer(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
         """Get the answer with the index ``sample`` to a conversation: the recorded one, or a new one of ``inner``,
-        which is then recorded. Raises AnswerMissing where a replay has none."""
+        which is then recorded. A recorded reply that is no answer, such as an empty text, is asked for again.
+
+        Without ``inner`` (a replay) whatever is recorded is returned; raises AnswerMissing where nothing is.
+        """
         asked = canonical_json(question_fields(self._identity, messages, sample, sampling, seed))
         question, system = question_key(asked), SYSTEM.get()
         recorded = self.recordings.find(question)
@@ -185,7 +189,7 @@ def model_identity(spec: ModelSpec) -> dict[str, Any]:
     sampling parameters and messages. How the answer is cut out of a reply is not included, because replies are recorded
     whole."""
     fields: dict[str, Any] = {"kind": spec.kind}
-    weights: str | None = spec.where
+    weights: str | None = spec.where  # None: not on this machine
     if spec.kind != "folder":
         fields["model"] = spec.name
         weights = spec.server.weights if spec.server and Path(spec.server.weights).exists() else None
@@ -206,8 +210,8 @@ def question_fields(
     model: Mapping[str, Any], messages: Messages, sample: int, sampling: Sampling, seed: int
 ) -> dict[str, Any]:
     """Build a question, everything that decides an answer, as a dictionary for JSON: the fields ``model`` of
-    :func:`model_identity`, the messages, the index of the sample, the sampling parameters that differ from their
-    defaults, and above temperature 0 the seed."""
+    :func:`model_identity`, the messages, the index of the sample, the temperature, the other sampling parameters that
+    differ from their defaults, and the seed unless the temperature is 0."""
     parameters = {}
     for field in dataclasses.fields(sampling):
         value = getattr(sampling, field.name)

@@ -68,7 +68,8 @@ def explain_key(name: str, settings: Settings) -> str:
 
 
 def _option_fields() -> dict[str, FieldInfo]:
-    """Collect the options of all known algorithms, by names such as ``training.options.decay (belief_gain)``."""
+    """Collect the options of all known training algorithms, the settings that one algorithm alone reads, by names such
+    as ``training.options.decay (belief_gain)``."""
     classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
     _describe_sections()  # gives each field its description
     return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, options in classes.items()
@@ -76,8 +77,8 @@ def _option_fields() -> dict[str, FieldInfo]:
 
 
 def _describe_sections() -> list[type[Section]]:
-    """Give each setting a description in all sections that are imported: the docstring below it, unless its declaration
-    has one. Returns these sections.
+    """Give every setting a description, in all classes of settings that are imported: the docstring below it, unless
+    its declaration has one. Returns these classes.
 
     Only documentation needs the descriptions. To read the sources at every start of a command would take a tenth of a
     second.
