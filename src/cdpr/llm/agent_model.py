@@ -118,8 +118,8 @@ def metering() -> Iterator[Meter]:
 
 
 def current_meter() -> Meter:
-    """Get the meter of the innermost :func:`metering` context. Outside of any context it is a new meter, whose
-    counts are not reported."""
+    """Get the :class:`Meter` that counts model calls here: that of the innermost :func:`metering` context. Outside of
+    any context it is a new one, whose counts are not reported."""
     return _METER.get() or Meter()
 
 

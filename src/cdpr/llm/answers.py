@@ -171,13 +171,13 @@ def classify_error(status: int, body: Any) -> Completion | Literal["no money"] |
     server refuses its content, the text ``no money`` where the account is empty or at its limit, and None for any other
     error.
     """
-    names, text = list(_error_names(body)), str(body)
+    codes, text = list(_error_names(body)), str(body)
     is_about_conversation = status in CONVERSATION_ERRORS
-    if status == 402 or any(map(_IS_MONEY.search, names)) or _SAYS_MONEY.search(text):
+    if status == 402 or any(map(_IS_MONEY.search, codes)) or _SAYS_MONEY.search(text):
         return "no money"
-    if status == 413 or any(map(_IS_TOO_LONG.search, names)) or (is_about_conversation and _SAYS_TOO_LONG.search(text)):
+    if status == 413 or any(map(_IS_TOO_LONG.search, codes)) or (is_about_conversation and _SAYS_TOO_LONG.search(text)):
         return TOO_LONG
-    is_refusal = any(map(_IS_REFUSAL.search, names)) or (is_about_conversation and _SAYS_REFUSAL.search(text))
+    is_refusal = any(map(_IS_REFUSAL.search, codes)) or (is_about_conversation and _SAYS_REFUSAL.search(text))
     return REFUSED if is_refusal else None
 
 

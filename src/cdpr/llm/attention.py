@@ -166,8 +166,8 @@ class Branches:
     """
 
     def __init__(self, transformer: Transformer, prompts: Prompts) -> None:
-        """Begin decoding with one branch without tokens for each prompt. ``prompts`` has the keys and values of the
-        prompts."""
+        """Begin decoding: every prompt has one branch without tokens. (A branch is the sampled tokens that some
+        completions of a prompt share.) ``prompts`` has the keys and values of the prompts."""
         arch = transformer.architecture
         self.transformer, self.prompts = transformer, prompts
         self.length, self.width = 0, 1
@@ -213,8 +213,11 @@ class Branches:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Store the keys and values of each branch's last token in ``layer``, and compute the attention of that token's
-        query to its prompt and its branch. ``query``, ``key`` and ``value`` have one row per branch, then rows of
-        padding, as has the result. Shapes: :meth:`~.transformer.Attention.attend`."""
+        query to its prompt and its branch. A branch is the sampled tokens that some completions of a prompt share.
+
+        ``query``, ``key`` and ``value`` have one row per branch, then rows of padding, as has the result. Shapes:
+        :meth:`~.transformer.Attention.attend`.
+        """
         cells = len(self.keys[layer])
         # From rows of branches to cells of the grid.
         if self._gather is None:  # row r belongs in cell r; the rows behind the cells are padding

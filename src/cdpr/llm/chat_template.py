@@ -64,7 +64,7 @@ def render(template: Template, messages: Messages, arguments: Mapping[str, Any],
 
 
 class _LimitError(TemplateError):
-    """A template rendered too many characters, or took too long."""
+    """A chat template rendered too many characters, or took too long."""
 
 
 class _Generation(Extension):

@@ -89,16 +89,16 @@ def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tenso
 
 
 def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
-    """Set the probabilities ``mass`` ``[B, V]`` of the tokens outside top-k, then of those outside top-p, to zero.
-    Returns ``[B, V]``, not normalised."""
+    """Set to zero the probabilities of the tokens outside top-k, then of those outside top-p. ``mass`` ``[B, V]`` are
+    the probabilities, which are not changed; returns ``[B, V]``, not normalised."""
     if not sampling.top_k and sampling.top_p == 1:
         return mass
     ordered, index = mass.sort(dim=-1, descending=True, stable=True)
     if sampling.top_k:
         ordered[:, sampling.top_k :] = 0
-    share = ordered.double().cumsum(-1)
-    before = share - ordered  # a token stays when those before it do not reach top_p
-    ordered.masked_fill_(before >= sampling.top_p * share[:, -1:], 0)
+    cumulative = ordered.double().cumsum(-1)
+    before = cumulative - ordered  # a token stays when those before it do not reach top_p
+    ordered.masked_fill_(before >= sampling.top_p * cumulative[:, -1:], 0)
     return torch.zeros_like(mass).scatter_(1, index, ordered)
 
 

@@ -65,6 +65,6 @@ def open_journal(path: Path, schema: str) -> Journal:
 
 @functools.lru_cache(maxsize=32)
 def _open_once(path: Path, schema: str, process: int) -> Journal:
-    """Open a database once in the process with the number ``process``. The number is part of the cache key, because a
-    forked child must not use its parent's connection."""
+    """Open a database and keep the object, so that each process opens a file once. ``process`` is the number of this
+    process; it is part of the cache key, because a forked child must not use its parent's connection."""
     return Journal(path, schema)

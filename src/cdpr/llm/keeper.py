@@ -39,6 +39,7 @@ def main(grace: float, restarts: int, command: list[str]) -> int:
         except OSError as error:
             print(f"{command[0]}: cannot be started ({error.strerror})", flush=True)
             return 127
+        # The job never writes: standard input becomes readable when it closes.
         while server.poll() is None and not signals and not select.select([sys.stdin], [], [], _TICK)[0]:
             pass
         stopped = server.poll() is None

@@ -31,8 +31,7 @@ class CacheNode:
 
     - ``used``: the number of the batch that used it last.
     - ``number``: counts the nodes in the order of their creation.
-    - ``level``: nodes of a batch are filled level by level. A node is one level above the nodes of the same batch that
-      its path begins with (:attr:`CachedPath.level`).
+    - ``level``: one more than the :attr:`CachedPath.level` of the path for which it was created.
     """
 
     edge: bytes
@@ -45,12 +44,11 @@ class CacheNode:
 
 
 class CachedPath(NamedTuple):
-    """A path in the cache, which ends at ``node``. ``slots`` int32 ``[tokens]`` are those of all its tokens; the first
-    ``known`` tokens were in the tree before.
+    """A path (token ids) in the prefix cache, which ends at ``node``. ``slots`` int32 ``[tokens]`` are those of all its
+    tokens; the first ``known`` tokens were in the tree before.
 
-    ``level`` is the highest :attr:`CacheNode.level` of those nodes on the path that were in the tree before but that
-    this batch has yet to fill; 0 without such nodes. A batch fills paths in the order of their level, so that a path
-    finds the prefix that it shares filled.
+    ``level``: how many paths of the same batch must be computed before this one, one after the other, because it begins
+    with their tokens; 0 if none. A batch computes its paths in the order of their level.
     """
 
     node: CacheNode
@@ -72,7 +70,7 @@ class PrefixCache:
     def resize(self, capacity: int) -> None:
         """Clear the cache and change its size to ``capacity`` tokens."""
         layers, weight = self._transformer.architecture.layers, self._transformer.embedding
-        # Not zeroed: the system gives memory to the pool only as slots are written.
+        # In the model's type, on its device. Not zeroed: the system gives memory only as slots are written.
         pools = [weight.new_empty(capacity + 1, self._heads * self._width) for _ in range(2 * layers)]
         for pool in pools:
             pool[0] = 0
@@ -91,7 +89,7 @@ class PrefixCache:
         self._root.parent = self._root
 
     def begin_batch(self) -> None:
-        """Begin a batch. What is inserted or found from here on is not evicted before the next call."""
+        """Begin a batch of prompts. What is inserted or found from here on is not evicted before the next call."""
         self._clock += 1
         self._filled = self._created
 
@@ -122,8 +120,8 @@ class PrefixCache:
         return at // _BYTES, slots
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Fill the slots ``slots`` (int64 ``[T]``) of one layer with ``keys`` and ``values``, each ``[T, kv_heads *
-        head_dim]``."""
+        """Store keys and values of ``T`` tokens in their slots of one layer. ``slots`` int64 ``[T]``; ``keys`` and
+        ``values`` ``[T, kv_heads * head_dim]``."""
         self._keys[layer].index_copy_(0, slots, keys)
         self._values[layer].index_copy_(0, slots, values)
 
@@ -134,8 +132,9 @@ class PrefixCache:
             torch.index_select(pool.view(-1, self._width), 0, index, out=out.view(-1, self._width))
 
     def index(self, slots: np.ndarray) -> Tensor:
-        """Compute the index by which :meth:`read` reads ``slots`` (int ``[rows, tokens]``), int64 ``[rows * kv_heads *
-        tokens]``: the rows of a layer's tensor where each head of a token has one row."""
+        """Compute the index by which :meth:`read` reads ``slots`` (int ``[rows, tokens]``) as ``[rows, kv_heads,
+        tokens]``, flattened to one dimension. A layer's tensor is read with one row per head of a token: head h of slot
+        s is the row ``s * kv_heads + h``."""
         heads = np.arange(self._heads, dtype=slots.dtype)[:, None]
         return torch.from_numpy((slots[:, None] * self._heads + heads).reshape(-1)).to(self._keys[0].device)
 

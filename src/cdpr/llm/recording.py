@@ -63,7 +63,8 @@ class Recordings:
         self.journal = open_journal(self.folder / "answers.sqlite", _SCHEMA)
 
     def find(self, question: str) -> Completion | None:
-        """Find the recorded answer to the question with this key; None where there is none."""
+        """Find the recorded answer of a model by the key of its question (:func:`question_key`); None where there is
+        none."""
         rows = self.journal.read("SELECT answer FROM answers WHERE question = ?", (question,))
         return read_answer(rows[0][0]) if rows else None
 

@@ -59,7 +59,8 @@ class RolloutServer(Model):
         fields = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
 
         async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
-            """Get the log-probabilities of the tokens of one continuation."""
+            """Get the log-probabilities of the tokens of one continuation. The server scores the tokens of a prompt, so
+            prompt and continuation are sent as one prompt."""
             output = await self._generate([*prompt_ids, *continuation], fields)
             ids = [row[0] for row in output.extra_fields["prompt_ids"]]
             logprobs = [row[0] for row in output.extra_fields["prompt_logprobs"]]

@@ -111,18 +111,19 @@ class ServedModel(Model):
 
     @abstractmethod
     def make_client(self, connection: httpx2.AsyncClient) -> Any:
-        """Make the package's client over ``connection``, without retries and keys of its own."""
+        """Make the client object of the package (``openai``, ``anthropic``) that sends requests over ``connection``,
+        without retries and keys of its own."""
 
     @abstractmethod
     def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation with the client of :meth:`make_client`; returns the package's answer, for
-        :meth:`read`."""
+        """Send a conversation with the ``client`` of :meth:`make_client`; returns the answer as an object of the
+        package, for :meth:`read`."""
 
     @staticmethod
     @abstractmethod
     def read(answer: Any) -> Completion:
-        """Read the completion in the package's answer to a conversation. Raises the errors of
-        :func:`~.answers.read_openai`."""
+        """Read the completion in an answer to a conversation, an object of the package that sent the request. Raises
+        the errors of :func:`~.answers.read_openai`."""
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample one answer to a conversation for each index in ``samples``, with one request each and a seed of its
@@ -273,8 +274,9 @@ class ServedModel(Model):
         return _Attempt(error, outcome, retry=True, wait=wait, may_be_text=may_be_text)
 
     def _connect(self) -> tuple[Any, asyncio.Semaphore]:
-        """Get the package's client, and the semaphore that limits the number of open requests. All requests of an event
-        loop share them, because a new pool of connections costs more than a request."""
+        """Get the client object of the package (``openai``, ``anthropic``), and the semaphore that limits the number of
+        open requests. All requests of an event loop share both, because a new pool of connections costs more than a
+        request."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             socket, no_limits = parse_unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
@@ -368,7 +370,8 @@ class OpenAIServer(ServedModel):
             return await super().score(prompt_ids, continuations)
 
         async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
-            """Get the log-probabilities of the tokens of one continuation."""
+            """Get the log-probabilities of the tokens of one continuation. vLLM scores the tokens of a prompt, so
+            prompt and continuation are sent as one prompt."""
             tokens = [*prompt_ids, *continuation]
             fields: dict[str, Any] = {"max_tokens": 1, "extra_body": {"prompt": tokens, "prompt_logprobs": 0}}
             request = _Request(

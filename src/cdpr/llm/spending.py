@@ -111,11 +111,12 @@ class Spending:
             await asyncio.sleep(_POLL)
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
-        """Insert a reservation of ``needed`` US dollars for ``system``, if the budget has room for it.
+        """Insert a reservation of ``needed`` US dollars for a call of ``system`` (an agent, judge or matcher), if the
+        budget has room for it.
 
-        Returns the number of the reservation, or None where other reservations leave no room at present; then the US
-        dollars of the budget that were not spent, and those that were reserved before. Raises ModelUnavailable where
-        the budget has no room even without other reservations.
+        Returns the number of the reservation, or None where the reservations of other calls leave no room at present;
+        the US dollars of the budget that are not spent (infinite without a budget); and the US dollars that were
+        reserved before. Raises ModelUnavailable where the budget would have no room even without other reservations.
         """
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"

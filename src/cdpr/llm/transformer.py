@@ -82,23 +82,7 @@ class DecoderConfig:
         rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
         max_positions = config.get("max_position_embeddings") or (2048 if is_llama else 32768)
         rope.setdefault("original_max_position_embeddings", max_positions)
-        partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-        # Each key's value, and the values of it that this forward pass computes.
-        supported = {
-            "use_sliding_window": (config.get("use_sliding_window") or False, (False,)),
-            "layer_types": (sorted({*(config.get("layer_types") or ())} - {"full_attention"}), ([],)),
-            "hidden_act": (config.get("hidden_act", "silu"), ("silu",)),
-            "rope_type": (rope["rope_type"], ("default", "llama3")),
-            "partial_rotary_factor": (1.0 if partial is None else partial, (1.0,)),
-        }
-        for name, (value, values) in supported.items():
-            if value not in values:
-                allowed = " and ".join(str(value) for value in values if value)
-                only = f"; only {allowed}" if allowed else ""
-                raise SettingsError(f"{where}: {name} {value!r} is not supported{only}")
-        for factor in ("factor", "low_freq_factor", "high_freq_factor"):
-            if rope["rope_type"] == "llama3" and factor not in rope:
-                raise SettingsError(f"{where}: {factor} of the rotary positions (llama3) is missing")
+        _check_supported(config, rope, where)
         attention = [f"self_attn.{name}_proj" for name in "qkvo"]
         biased = attention[:3] if family == "qwen2" else attention if config.get("attention_bias") else []
         biased += [f"mlp.{name}_proj" for name in ("gate", "up", "down")] if is_llama and config.get("mlp_bias") else []
@@ -136,6 +120,29 @@ class DecoderConfig:
         if not self.tied:
             shapes[_HEAD] = self.vocab_size, hidden
         return shapes
+
+
+def _check_supported(config: Mapping[str, Any], rope: Mapping[str, Any], where: str) -> None:
+    """Raise SettingsError, which begins with ``where`` and names the key, where a ``config.json`` asks for what the
+    forward pass does not compute, such as sliding windows or another activation. ``rope`` are its parameters of the
+    rotary positions, completed by :meth:`DecoderConfig.from_config`."""
+    partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
+    # Each key's value, and the values of it that the forward pass computes.
+    supported = {
+        "use_sliding_window": (config.get("use_sliding_window") or False, (False,)),
+        "layer_types": (sorted({*(config.get("layer_types") or ())} - {"full_attention"}), ([],)),
+        "hidden_act": (config.get("hidden_act", "silu"), ("silu",)),
+        "rope_type": (rope["rope_type"], ("default", "llama3")),
+        "partial_rotary_factor": (1.0 if partial is None else partial, (1.0,)),
+    }
+    for name, (value, values) in supported.items():
+        if value not in values:
+            allowed = " and ".join(str(value) for value in values if value)
+            only = f"; only {allowed}" if allowed else ""
+            raise SettingsError(f"{where}: {name} {value!r} is not supported{only}")
+    for factor in ("factor", "low_freq_factor", "high_freq_factor"):
+        if rope["rope_type"] == "llama3" and factor not in rope:
+            raise SettingsError(f"{where}: {factor} of the rotary positions (llama3) is missing")
 
 
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTensor]]:
@@ -201,7 +208,7 @@ class Transformer:
         self._onednn = ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
         self._layers = [_layer(weights, index) for index in range(architecture.layers)]
         self._frequencies = _rope_frequencies(architecture).to(self.device)
-        self._cos, self._sin = self._rope_table(256)
+        self._cos, self._sin = self._rope_table(256)  # extend_positions makes them longer
 
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:

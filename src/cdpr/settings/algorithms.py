@@ -27,7 +27,7 @@ def known_algorithms() -> list[str]:
 
 def check_algorithm(name: str) -> str:
     """Return the name of an algorithm unchanged. Raises SettingsError for a name that is neither in
-    :func:`known_algorithms` nor an import path. What an import path names is not imported yet."""
+    :func:`known_algorithms` nor an import path. An import path is not imported here."""
     if not _is_import_path(name) and name not in known_algorithms():
         raise SettingsError(f"unknown algorithm {name!r}; {_choices()}")
     return name

@@ -167,8 +167,8 @@ _CONTROLLED = "_controlled"
 
 
 def controlled_name(dataset: str) -> str:
-    """The name of the leak-controlled variant of the benchmark ``dataset``: the same cases without texts that give the
-    diagnosis away."""
+    """The name of the leak-controlled variant of the benchmark ``dataset``, such as ``mimic_iv_controlled``: the same
+    cases without texts that give the diagnosis away."""
     return dataset + _CONTROLLED
 
 
@@ -244,7 +244,7 @@ class _Data(Section):
 
     @property
     def credentialed(self) -> bool:
-        """Whether the text of the cases of any data set must not leave the machine."""
+        """Whether the text of the cases of at least one data set must not leave the machine."""
         return any(self.source(name).credentialed for name in DATASETS)
 
 

@@ -155,6 +155,7 @@ def user_files(settings: Settings) -> list[tuple[str, str]]:
 
 @functools.cache
 def _path_keys() -> list[str]:
-    """List the dotted names of the settings that are declared with ``is_path``."""
+    """List the dotted names of the settings that are declared with ``is_path``: their value is a file or folder of the
+    user."""
     extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
     return [name for name, extra in extras if extra.get("is_path")]

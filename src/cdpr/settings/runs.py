@@ -28,7 +28,7 @@ class TrainedRun(NamedTuple):
         return cls(match["variant"], int(match["seed"])) if match else None
 
     def __str__(self) -> str:
-        """The name of the run: ``cdpr-seed0``."""
+        """The name of the run, such as ``cdpr-seed0``."""
         return f"{self.variant}-seed{self.seed}"
 
 

@@ -331,7 +331,8 @@ class Study(Section):
     @field_validator("methods", "raters")
     @classmethod
     def _check_unique(cls, names: list[str]) -> list[str]:
-        """Return the names unchanged. Raises ValueError where one occurs twice."""
+        """Return the names of the compared methods, or of the raters, unchanged. Raises ValueError where one occurs
+        twice."""
         if len(set(names)) < len(names):
             raise ValueError("a name occurs twice")
         return names

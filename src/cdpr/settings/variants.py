@@ -7,6 +7,7 @@ every sweep contains CDPR itself.
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -53,8 +54,8 @@ def labels_of(settings: Settings, shown_in: str) -> dict[str, str]:
 
 
 def why_not_trained(settings: Settings, name: str) -> str:
-    """Say which setting keeps the variant ``name`` from being trained; empty where none does. Raises SettingsError for
-    an unknown variant or algorithm."""
+    """Say which setting keeps the variant ``name`` from being trained, because its algorithm requires another value;
+    empty where none does. Raises SettingsError for an unknown variant or algorithm."""
     change = _find_variant(settings, name).change
     algorithm = algorithm_class(change.get("training.algorithm", settings.training.algorithm))
     return _unmet(algorithm, lambda key: change[key] if key in change else value_at(settings, key))
@@ -94,7 +95,8 @@ def sweeps(settings: Settings, shown_in: str, every: bool = False) -> dict[str, 
 
 
 def seeds_of(settings: Settings, name: str) -> list[int]:
-    """List the seeds with which the variant ``name`` is trained. Raises SettingsError for an unknown variant."""
+    """List the seeds with which the variant ``name`` is trained, the first of ``seeds`` in the settings. Raises
+    SettingsError for an unknown variant."""
     return settings.seeds[: _find_variant(settings, name).seeds]
 
 
@@ -124,8 +126,8 @@ def value_at(settings: Settings, key: str) -> Any:
 
 
 def job_of(settings: Settings, name: str) -> str:
-    """The name of the job that trains the variant ``name``. Variants with equal canonical settings share one job, named
-    after the first of them. Raises SettingsError as :func:`resolve_variant`."""
+    """The name of the job that trains the variant ``name``. Variants whose trainings read equal settings share one job,
+    named after the first of them. Raises SettingsError as :func:`resolve_variant`."""
     jobs = _jobs(settings)
     if name not in jobs:
         resolve_variant(settings, name)  # raises
@@ -134,9 +136,9 @@ def job_of(settings: Settings, name: str) -> str:
 
 @functools.lru_cache(64)
 def _jobs(settings: Settings) -> dict[str, str]:
-    """For every variant the name of the first variant with equal resolved settings, which names the training job of
-    both. Left out are variants that are invalid, because the configuration chooses an algorithm that does not read what
-    they change."""
+    """For every variant the name of the training job that it shares with others: the first variant whose training reads
+    equal settings. Left out are variants that are invalid, because the configuration chooses an algorithm that does not
+    read what they change."""
     jobs: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in variants(settings):
@@ -147,9 +149,9 @@ def _jobs(settings: Settings) -> dict[str, str]:
 
 @functools.lru_cache(1024)
 def resolve_variant(settings: Settings, name: str) -> Settings:
-    """Compute the settings with which the variant ``name`` is trained: those of the configuration with the variant's
-    changes, in :func:`canonical` form. Raises SettingsError for an unknown variant, for a change that is no valid
-    setting, and for one that its training does not read."""
+    """Compute the settings with which the variant ``name``, a named change of the settings, is trained: those of the
+    configuration with the variant's changes, in :func:`canonical` form. Raises SettingsError for an unknown variant,
+    for a change that is no valid setting, and for one that its training does not read."""
     changed = _to_dict(settings)
     change = _find_variant(settings, name).change
     if "training.algorithm" in change:
@@ -171,7 +173,7 @@ def _to_dict(settings: Settings) -> dict[str, Any]:
 
 
 def _find_variant(settings: Settings, name: str) -> Variant:
-    """Get the variant ``name``. Raises SettingsError where there is none."""
+    """Get the variant ``name``, a named change of the settings. Raises SettingsError where there is none."""
     known = variants(settings)
     if name not in known:
         raise SettingsError(f"unknown variant {name!r}; known: {', '.join(known)}")
@@ -189,7 +191,7 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     data["training"]["options"] = algorithm_options(settings).model_dump()
     for key in _unread_keys(_own_keys(settings)):
         *path, last = key.split(".")
-        section = functools.reduce(lambda section, part: section[part], path, data)
+        section = functools.reduce(operator.getitem, path, data)
         section[last] = value_at(base if path == ["utility"] else default, key)
     return parse_settings(data)
 
