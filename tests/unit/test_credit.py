@@ -15,6 +15,7 @@ from cdpr.credit.process_reward import ProcessReward, action_value, baseline
 from cdpr.credit.scores import process_score, trajectory_score, weighted_rewards
 from cdpr.credit.states import build_tree, entropy, frequencies, select_states, top_candidates
 from cdpr.environment import Effort, Turn
+from cdpr.evaluation.credit_workups import Crediting
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 from cdpr.settings.variants import resolve_variant
@@ -136,6 +137,21 @@ def test_scored_verdicts_without_a_further_decision_are_exact(case):
             exact_value(env, ToyPolicy(), env.initial(case), settings.utility, 0, text)
         )
     assert found["end", ""] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("verdicts", ["drawn", "scored"])
+def test_the_value_of_a_candidate_is_the_mean_utility_of_its_listed_continuations(case, verdicts):
+    settings, env, made = process(verdicts=verdicts, horizon=1, select_all=True, cache={"scope": "batch"})
+    crediting = Crediting(settings, env, lambda temperature: ToyPolicy())
+    credit = made.open_group(group(env, ToyPolicy(), case), 0)
+    asyncio.run(credit.score())
+    corrects = set()
+    for (key, node), state in zip(credit.nodes.items(), credit.report.states, strict=True):
+        for candidate in state.candidates:
+            if endings := list(crediting._endings(credit, key, node, candidate)):
+                assert candidate.value == pytest.approx(fmean(end.utility for end in endings))
+                corrects |= {end.correct for end in endings}
+    assert corrects == {False, True} if verdicts == "drawn" else any(0 < correct < 1 for correct in corrects)
 
 
 def test_a_verdict_that_cannot_be_scored_counts_as_failed(case):

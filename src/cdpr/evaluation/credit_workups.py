@@ -48,13 +48,14 @@ Source = Literal["suffix", "fresh"]
 class Ending:
     """One of the continuations from which the value U_hat of a candidate action was estimated.
 
-    ``source`` says whether it is a ``suffix`` of an evaluated episode or ``fresh``. ``correct`` is its verdict.
-    ``tests``, ``cost_usd`` and ``infeasible`` are the amounts in its ``utility``, with those of the candidate itself.
-    ``path`` has the actions after the candidate, only up to the step at which a diagnosis was forced.
+    ``source`` says whether it is a ``suffix`` of an evaluated episode or ``fresh``. ``correct`` says whether its
+    diagnosis is right; under ``credit.verdicts: scored`` it is the probability of that. ``tests``, ``cost_usd`` and
+    ``infeasible`` are the amounts in its ``utility``, with those of the candidate itself. ``path`` has the actions
+    after the candidate, only up to the step at which a diagnosis was forced.
     """
 
     source: Source
-    correct: bool
+    correct: bool | float
     tests: int
     cost_usd: float
     infeasible: int
@@ -202,9 +203,9 @@ class Crediting:
         sources: dict[Source, list[Continuation]] = {"suffix": pool.own, "fresh": pool.fresh}
         for source, continuations in sources.items():
             for end in continuations:
-                effort, correct = step.effort + end.effort, bool(end.correct)
+                effort = step.effort + end.effort
                 amounts = count_tests(effort, tests), effort.cost_usd, effort.infeasible
-                yield Ending(source, correct, *amounts, utility(correct, effort, weights, tests), end.path)
+                yield Ending(source, end.correct, *amounts, utility(end.correct, effort, weights, tests), end.path)
 
 
 def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:

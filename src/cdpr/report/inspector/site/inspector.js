@@ -297,7 +297,7 @@ const inspector = (() => {
 
   function continuations(each) {
     return make("ol", {}, ...each.endings.map(end => make("li", {},
-      make("span", {class: end.right ? "right" : "wrong"}, end.right ? "✓ " : "✗ "),
+      make("span", {class: end.right >= 0.5 ? "right" : "wrong"}, typeof end.right === "number" ? `${number(end.right)} ` : end.right ? "✓ " : "✗ "),
       end.path.map(label).join(" → ") || "diagnosed",
       end.cut ? ` · cut at H = ${index.credit.horizon}: its diagnosis was forced` : "",
       ` · ${number(end.cost)} USD, ${end.tests} tests, ${end.missed} not available, U ${number(end.utility, 3)}`,
