@@ -49,6 +49,7 @@ def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str
              {"rule": "kept", "rule_mark": "total", "left": counts["kept"]}]  # fmt: skip
     selection = [step | {"share": step.get("dropped", 0) / counts["read"]} for step in steps]
     events = [{"what": what, "number": number} for what, number in card["events"].items()]
+    # Numbers with commas between thousands and at most one decimal.
     spread = [{name: f"{value:,.1f}".removesuffix(".0") if isinstance(value, float) else value
                for name, value in row.items()} for row in card["distributions"]]  # fmt: skip
     diagnoses = card["diagnoses"]

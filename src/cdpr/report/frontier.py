@@ -37,6 +37,7 @@ class Frontiers:
         self.settings = settings
         self.results = Results(settings, folder, frontier_methods(settings))
         self.start = self.results.method(START)
+        # Every other method is a point of the curve with its label.
         self.curves: dict[str, list[Method]] = {}
         for method in self.results.methods:
             if method is not self.start:

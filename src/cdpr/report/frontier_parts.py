@@ -37,9 +37,12 @@ write_frontier_parts = comparisons.writer(sheet)
 
 
 def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
-    """Return ``exact``, the accuracy (%) of the exact posterior's diagnoses from the same examination results that the
-    method had gathered, and ``reading``, how many points it is above the method's own accuracy. Empty where a run is
-    missing, or the cases are not synthetic and have no known posterior."""
+    """Return two columns about the diagnoses that a method made from the examination results that it had gathered.
+    ``exact`` is the accuracy (%) of the likeliest diagnosis from the same results, by Bayes' rule under the model that
+    generated the cases; ``reading`` is how many points ``exact`` is above the method's own accuracy.
+
+    Empty where a run is missing, or the cases are not synthetic and have no known model.
+    """
     paths = [results.path(run, IN_DOMAIN) for run in method.runs]
     if not is_synthetic(results.settings, IN_DOMAIN) or not all(path.exists() for path in paths):
         return {}

@@ -21,9 +21,9 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of every agent on each benchmark and on its leak-controlled variant, from the results
     in ``folder``. Raises as :class:`Results` does."""
     results = Results(settings, folder, leak_methods(settings))
-    variants = {results.path(run, controlled_name(dataset))
-                for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip
-    check_provenance(settings, sorted(path for path in variants if path.exists()))
+    paths = {results.path(run, controlled_name(dataset))
+             for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip
+    check_provenance(settings, sorted(path for path in paths if path.exists()))
     changes = [text for dataset in DATASETS if (text := _describe_changes(results, dataset))]
     parts, csv_rows = [], []
     for decoding in results.decodings:

@@ -125,8 +125,8 @@ class Links:
     def of_claim(self, run: str) -> list[str]:
         """Return the anchors of a run: for ``cdpr-seed0`` on all data sets, for ``cdpr-seed0/private`` on this data
         set. Evaluations that are not on the page are left out."""
-        name, _, dataset = run.partition("/")
-        return self.anchors([(name, d) for d in ([dataset] if dataset else DATASETS)])
+        name, _, only = run.partition("/")
+        return self.anchors((name, dataset) for dataset in ([only] if only else DATASETS))
 
 
 def anchor(name: str, dataset: str = "") -> str:

@@ -63,7 +63,7 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
     """
     results, all_panels = read_panels(settings, job.inputs["results"], figure, every)
     panels = [panel for panel in all_panels if len(panel.rows) > 1]
-    rows = max(1, -(-len(panels) // PANELS_PER_ROW))
+    rows = max(1, -(-len(panels) // PANELS_PER_ROW))  # rounded up
     with style.drawing(7.2, 0.75 + 2.2 * rows, job.out) as drawn:
         grid = drawn.subplots(2 * rows, PANELS_PER_ROW, height_ratios=[2.1, 1.0] * rows, squeeze=False, sharey="row")
         upper, lower = grid[::2].ravel(), grid[1::2].ravel()

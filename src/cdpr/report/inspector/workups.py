@@ -196,6 +196,7 @@ def exam_names(case: CaseRecord) -> Callable[[str], str]:
     in_record = Counter(map(canonical_name, case.key_pertinent_results_dict))
 
     def exam_name(text: str) -> str:
+        """Return the name that the site shows for the examination ``text``."""
         name = None if is_physical(text) else canonical_name(text)
         return name if name and in_record[name] < 2 else text
 

@@ -196,6 +196,7 @@ _ANY_KIND: TypeAdapter[Claim] = TypeAdapter(Annotated[
 
 def _find_conflict(claim: Claim) -> str:
     """Say which fields of a claim do not go together; an empty text where all do."""
+    # `not a == b == c` is true unless a, b and c are equal: all true, or all false.
     match claim:
         case FigureClaim() if (claim.statistic == "mean") != (not claim.than):
             return "field 'than': it goes with a statistic of two methods, and only with it"

@@ -66,6 +66,7 @@ class Evidence:
     """
 
     def __init__(self, settings: Settings, results: str | Path):
+        # Claims are about the rows of the main table, and about the variants of some other tables and figures.
         methods = main_methods(settings)
         names = {*labels_of(settings, "ablations"), *labels_of(settings, "training_efficiency")}
         for points in sweeps(settings, "sensitivity").values():
@@ -152,8 +153,8 @@ class Evidence:
         return curves
 
     def with_shared_seeds(self, names: Sequence[str]) -> list[Method]:
-        """Return the methods ``names``. Trained ones keep only as many runs as each of them has, which are those of the
-        first seeds."""
+        """Return the methods with these ``names``. Trained ones keep only as many runs as each of them has, which are
+        those of the first seeds."""
         methods = [self.method(name) for name in names]
         with_seeds = [method for method in methods if method.group == TRAINED and method.runs]
         fewest = min((len(method.runs) for method in with_seeds), default=0)

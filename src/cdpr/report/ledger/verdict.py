@@ -95,7 +95,8 @@ class Comparison:
     support: Effect = NO_EFFECT
 
     def verdict(self, verdict: str, why: str) -> "Verdict":
-        """Return the verdict of this name, with the reason ``why``, that shows this comparison."""
+        """Return the verdict of this name (``open``), with the reason ``why`` and with what this comparison
+        measured."""
         seeds = tuple(sorted(set(seeds_of_runs(self.runs))))
         return Verdict(verdict, why, *self.measured, self.unit, self.k, self.n, "", seeds, self.runs)
 
@@ -227,6 +228,7 @@ class Ledger:
     claims: tuple[JudgedClaim, ...] = ()
 
     def __post_init__(self) -> None:
+        """Count the claims by verdict, and write the headline with the sums of these counts."""
         counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
         self.counts = {name: counted[name] for name in (*COUNTED, *counted)}
         sums = {name: sum(counted[verdict] for verdict in verdicts) for name, verdicts in _SUMS.items()}
