@@ -44,9 +44,9 @@ write_comparators = comparisons.writer(sheet)
 
 
 def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
-    """Return the in-domain results of a method as a row (:meth:`Results.summary`). For a trained one ``tokens`` are
-    those generated in its training, in millions, as a mean over seeds; of a run that diverged, those up to its last
-    validation. Raises TableError."""
+    """Return the in-domain results of a method as a row (:meth:`Results.summary`). For a trained one with training
+    metrics, ``tokens`` are those generated in its training, in millions, as a mean over seeds; of a run that diverged,
+    those up to its last validation. Raises TableError for a broken file of training metrics."""
     row = results.summary(method, IN_DOMAIN, decoding)
     if method.group != TRAINED:
         return row

@@ -58,7 +58,8 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     """Return calls, tokens, dollars and failed replies of an agent as a row: means over the cases and seeds of a data
-    set. Values that no evaluation recorded are left out. Where a run is missing, the row has the ``reason``."""
+    set. A value that a case lacks, such as tokens that a server did not report, is left out. Where a run is missing,
+    the row has the ``reason``."""
     row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
                 "label": method.label, "dataset": dataset,
                 "dataset_text": results.datasets.get(dataset)}  # fmt: skip

@@ -27,8 +27,8 @@ _SIMULATED = (
 
 
 def describe_raters(analysis: Analysis) -> str:
-    """Describe the raters: ``3 physicians``. Simulated raters are not called physicians, nor are those who rated
-    synthetic cases in a trial."""
+    """Describe the raters: ``3 physicians``, or ``no ratings yet``. Simulated raters are not called physicians, nor are
+    those who rated synthetic cases in a trial."""
     if not analysis.kind:
         return "no ratings yet"
     people = "raters of synthetic cases (a trial)" if analysis.synthetic else "physicians"

@@ -203,8 +203,8 @@ def domain(dataset: str) -> str:
 
 
 def tier_mark(settings: Settings) -> str:
-    """Return the words that every table and figure shows about the scale of the experiment and the origin of its cases:
-    ``tier: demo — synthetic hospital``."""
+    """Return the words that every table and figure shows about the scale of the experiment and the origin of its cases,
+    such as ``tier: demo — synthetic hospital``. Where only some data sets are synthetic, they are listed."""
     made_up = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
     if len(made_up) == len(DATASETS):
         return f"tier: {settings.tier} — synthetic hospital"

@@ -86,7 +86,8 @@ class Records:
         return sources
 
     def _evaluations(self, runs: Sequence[str], dataset: str) -> list[Evaluation]:
-        """Return the existing evaluations of these runs on a data set."""
+        """Return the evaluations of these runs on a data set that exist. Runs that cannot diagnose its cases are left
+        out."""
         entries = []
         for run in runs:
             evaluation, record = f"evaluations/{run}/{dataset}.jsonl", f"training/{run}/run.json"

@@ -85,7 +85,8 @@ class Results:
         """Return the evaluated cases of a method: a row per run (training seed) and case, with the columns of
         :func:`~cdpr.evaluation.metrics.read_evaluation`.
 
-        Raises NotMeasured unless every run was evaluated: a mean over some of the seeds is not the mean over all.
+        Raises NotMeasured where the method is not run on the data set, or where one of its runs was not evaluated: a
+        mean over some of the seeds is not the mean over all.
         """
         if not method.runs:
             raise NotMeasured(method.why)

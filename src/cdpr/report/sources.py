@@ -8,8 +8,8 @@ from .methods import is_synthetic
 
 
 def source_of(settings: Settings, dataset: str) -> DataSet:
-    """Return label, licence and conditions of the cases of a data set: those of the real data set, or of the synthetic
-    hospital where the settings give no path to real files."""
+    """Return the description of the cases of a data set (label, licence, conditions, links): that of the real data set,
+    or that of the synthetic hospital where the settings give no path to real files."""
     real = DATASETS[dataset]
     if not is_synthetic(settings, dataset):
         return real

@@ -188,8 +188,8 @@ Block = Table | str | Sequence[str] | Warned
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
     """Return the columns ``keys`` of the rows as the text of a CSV file.
 
-    Floats have so many decimals. A None or missing value is an empty cell. Texts that a spreadsheet would run as a
-    formula are made harmless (:func:`cdpr.escape.csv_cell`).
+    Floats are written with ``decimals`` decimals. A None or missing value is an empty cell. Texts that a spreadsheet
+    would run as a formula are made harmless (:func:`cdpr.escape.csv_cell`).
     """
 
     def plain_text(value: Any) -> str:
@@ -231,8 +231,8 @@ def interval(mean: float, low: float, high: float, decimals: int | None = 2, *, 
 
 
 def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
-    """Format a number with so many decimals (None: all of them), never as ``-0.00``; ``signed`` writes a plus before
-    positive ones."""
+    """Format a number with ``decimals`` decimals (None: with all of them), never as ``-0.00``; ``signed`` writes a plus
+    before positive numbers."""
     if decimals is None:
         return str(value)
     rounded = round(float(value), decimals) + 0.0

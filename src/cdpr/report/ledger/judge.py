@@ -74,7 +74,7 @@ def agrees_with(printed: float, rounding: float, printed_error: float, measured:
 
 def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Comparison:
     """Return the statistic of a claim, measured on as many test cases as the paper has. The mean of a single method has
-    the interval of the tables. Raises NotMeasured for another number of cases."""
+    the interval of the tables. Raises NotMeasured where results are missing, or are of another number of cases."""
     cells = evidence.cells([claim.of, claim.than] if claim.than else [claim.of], claim.metric, claim.on)
     paper_cases = int(read_paper()[f"text:cases.{claim.on}"])
     if cells.cases != paper_cases:
@@ -90,7 +90,8 @@ def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Compariso
 
 
 def _measure_final_accuracy(claim: FigureClaim, evidence: Evidence) -> Comparison:
-    """Return the accuracy of the last validation in %, with its interval over seeds and validation cases."""
+    """Return the accuracy of the last validation in %, with its interval over seeds and validation cases. Raises
+    NotMeasured where results are missing."""
     (curve,) = evidence.curves([claim.of], "accuracy")
     verdicts = final_verdicts(evidence.results.folder, curve.runs)
     return measure_final_accuracy(verdicts, evidence.settings, unit="%", n=verdicts.shape[1], runs=curve.runs)
@@ -98,7 +99,7 @@ def _measure_final_accuracy(claim: FigureClaim, evidence: Evidence) -> Compariso
 
 def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
     """Compare two methods on the same test cases: one above or below the other, or both close together. Returns the
-    verdict."""
+    verdict. Raises NotMeasured where results are missing."""
     pair = evidence.cells([claim.of, claim.than], claim.metric, claim.on)
     first, second = pair.samples.T
     difference = Effect.of_samples(first - (claim.times or 1.0) * second)
@@ -115,7 +116,8 @@ def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
 
 
 def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
-    """Compare one method, value of a swept setting, or data set with all others. Returns the verdict."""
+    """Compare one method, value of a swept setting, or data set with all others. Returns the verdict. Raises
+    NotMeasured where results are missing."""
     if claim.among == "data_sets":
         return _judge_data_sets(claim, evidence)
     if claim.sweep:
@@ -127,7 +129,7 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 
 def _judge_peak(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     """Compare one value of a swept setting with its other values; returns the verdict. It is open where any of them was
-    trained with too few seeds."""
+    trained with too few seeds. Raises NotMeasured where no results of other values exist."""
     points = sweeps(evidence.settings, "sensitivity").get(claim.sweep, {})
     peak = points.get(claim.value)
     if peak is None:
@@ -147,7 +149,8 @@ def _compare_with_rivals(
 ) -> Verdict:
     """Compare a method with each of its ``rivals``, called by the ``noun`` (``rows``) in reasons; returns the verdict.
 
-    A rival that was not run might refute the claim, so the claim is reproduced only where all were run.
+    A rival that was not run might refute the claim, so the claim is reproduced only where all were run. Raises
+    NotMeasured where the method was not run, or none of its rivals.
     """
     evidence.cells([name], claim.metric, claim.on)  # raises NotMeasured
     comparisons = []
@@ -168,7 +171,7 @@ def _compare_with_rivals(
 
 def _judge_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     """Compare a method's metric on one data set with its metric on each of the others; returns the verdict. Data sets
-    have different cases, which are resampled independently."""
+    have different cases, which are resampled independently. Raises NotMeasured where results are missing."""
     here = evidence.cells([claim.of], claim.metric, claim.on)
     comparisons = []
     for dataset in DATASETS:

@@ -14,7 +14,7 @@ from .verdict import OTHERWISE, STATED, Verdict
 
 def judge_setup(claim: SetupClaim, evidence: Evidence) -> Verdict:
     """Compare a value of the setup with that of the claim. Returns the verdict `as stated` or `set otherwise`. Raises
-    NotMeasured where it is about the paper's own cases, which are not here."""
+    NotMeasured for a claim about numbers of cases where our cases are not the paper's, or were not evaluated."""
     value, description = _find_value(claim, evidence)
     cases = value if claim.what == "cases" else None
     return Verdict(STATED if _equal(value, claim.value) else OTHERWISE, description, n=cases)
@@ -22,7 +22,7 @@ def judge_setup(claim: SetupClaim, evidence: Evidence) -> Verdict:
 
 def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """Return the value of the setup that a claim is about, and a sentence that describes it. Of several settings the
-    sentence names those that differ from the claim, or all where none does."""
+    sentence names those that differ from the claim, or all where none does. Raises as :func:`judge_setup`."""
     settings, names = evidence.settings, claim.names
     match claim.what:
         case "cases":

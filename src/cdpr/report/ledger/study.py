@@ -37,7 +37,8 @@ def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
 
 def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
     """Compare our mean score on a dimension, or on each, with that of the best baseline. Returns a comparison per
-    dimension. Raises NotMeasured where no state has scores of both methods on the dimension with the smallest lead."""
+    dimension. Raises NotMeasured where a lead is undefined, or where no state has scores of both methods on the
+    dimension with the smallest lead."""
     names = (claim.dimension,) if claim.dimension else dimensions()
     leads = {name: _effect(analysis.lead, name) for name in names}
     weakest = min(leads, key=lambda name: leads[name].value)
@@ -54,7 +55,7 @@ def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) ->
 
 def _compare_largest_lead(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
     """Compare our lead on a dimension with zero, and with our largest lead on another dimension. Returns one
-    comparison, with the smaller support of the two."""
+    comparison, with the smaller support of the two. Raises NotMeasured where a lead is undefined."""
     lead, excess = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
     support = lead if lead.low <= excess.low else excess  # also where an interval is missing
     text = f"{_scores(analysis, claim.dimension)}; the lead is {excess.value:+.2f} above the largest other one"
@@ -62,7 +63,8 @@ def _compare_largest_lead(claim: StudyClaim, analysis: Analysis, evidence: Evide
 
 
 def _compare_two(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
-    """Compare the mean scores of two methods on each of some dimensions. Returns a comparison per dimension.
+    """Compare the mean scores of two methods on each of some dimensions. Returns a comparison per dimension. Raises
+    NotMeasured where a method was not rated.
 
     The analysis has an interval for each mean, but none for their difference. So the ends of the difference are taken
     from the ends of both intervals that are farthest apart, which makes it too wide rather than too narrow.
@@ -78,7 +80,8 @@ def _compare_two(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> l
 
 
 def _compare_agreement(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
-    """Compare the lowest of the alphas of all dimensions with the number of the claim. Returns one comparison."""
+    """Compare the lowest of the alphas of all dimensions with the number of the claim. Returns one comparison. Raises
+    NotMeasured where an alpha is undefined."""
     alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
     name = min(alphas, key=lambda name: alphas[name].value)
     comparison = _comparison(analysis, alphas[name], f"lowest on {name.replace('_', ' ')}")

@@ -29,7 +29,7 @@ _SPENT = {
 
 def judge_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     """Compare two trainings by time, tokens or final accuracy, or two parts of the tokens of one training. Returns the
-    verdict."""
+    verdict. Raises NotMeasured where results are missing."""
     compare = {"final_accuracy": _compare_final_accuracy, "probes": _compare_probes}.get(claim.by, _compare_spent)
     comparison = compare(claim, evidence)
     if claim.within:
@@ -55,7 +55,7 @@ def _compare_spent(claim: TrainingClaim, evidence: Evidence) -> Comparison:
     """Return the seconds or tokens that the training of ``of`` takes minus those of ``than``, with their interval. With
     ``nearer_to``, it is the difference between the distances of both from this third variant.
 
-    Raises NotMeasured where a training reaches the accuracy in question at its start.
+    Raises NotMeasured where results are missing, or where a training reaches the accuracy in question at its start.
     """
     names = filter(None, [claim.of, claim.than, claim.nearer_to])
     curves = evidence.curves(list(names), "accuracy")
@@ -84,8 +84,8 @@ def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
 
 
 def _compare_final_accuracy(claim: TrainingClaim, evidence: Evidence) -> Comparison:
-    """Return the final validation accuracy of ``of`` minus that of ``than``, in percentage points, with its
-    interval."""
+    """Return the final validation accuracy of ``of`` minus that of ``than``, in percentage points, with its interval.
+    Raises NotMeasured where results are missing."""
     curves = evidence.curves([claim.of, claim.than], "accuracy")
     first, second = (final_verdicts(evidence.results.folder, curve.runs) for curve in curves)
     means = _labelled(curves, [f"{100 * verdicts.mean():.2f}%" for verdicts in (first, second)])
@@ -111,7 +111,8 @@ def measure_final_accuracy(verdicts: np.ndarray, settings: Settings, **fields: A
 
 def _compare_probes(claim: TrainingClaim, evidence: Evidence) -> Comparison:
     """Return the ratio of two parts of the tokens that the training of ``of`` generated: those that sample next actions
-    (probes) over those that continue episodes. Raises NotMeasured where no episode was continued."""
+    (probes) over those that continue episodes. Raises NotMeasured where results are missing, or no episode was
+    continued."""
     curves = evidence.curves([claim.of], "probe_tokens", "continuation_tokens", prefix="credit/")
     probes, continuations = (curves[0].values[f"{name}_tokens"].sum(axis=1) for name in ("probe", "continuation"))
     if np.any(continuations == 0):
