@@ -12,7 +12,7 @@ from .methods import tier_mark
 from .table import Column, Row, Sheet, Table
 
 
-def _printed_in_paper(settings: Settings, decoding: str) -> str:
+def _printed_in_paper(settings: Settings) -> str:
     """Return the caption of a table of numbers that the paper prints."""
     warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
     return f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
@@ -26,7 +26,7 @@ _WORDS: dict[str, Callable[[Settings, str], str]] = {
     "mark": lambda settings, decoding: tier_mark(settings),
     "in_domain": comparisons.in_domain_caption,
     "paired": lambda settings, decoding: comparisons.PAIRED_INTERVALS,
-    "paper": _printed_in_paper,
+    "paper": lambda settings, decoding: _printed_in_paper(settings),
 }
 
 

@@ -17,7 +17,6 @@ from .table import Row
 # Matplotlib takes long to import, and most jobs draw nothing: it is imported where a figure is drawn.
 Axes: TypeAlias = Any
 Figure: TypeAlias = Any
-SubFigure: TypeAlias = Any
 Bbox: TypeAlias = Any
 Artist: TypeAlias = Any
 

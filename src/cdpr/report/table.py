@@ -61,20 +61,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table shows in one row and column: a text, its mark, the runs behind it, a ``note`` below it, and the file
-    below the results folder to which it links on the page (``link``)."""
+    """What a table shows in one row and column: a text, its mark, the runs behind it, and a ``note`` below it."""
 
     text: str
     mark: Mark = ""
     runs: Runs = ()
     note: str = ""
-    link: str = ""
 
 
 # Values by column key; a row may hold more than the columns show. ``runs`` are the evaluations behind its numbers; a
 # ``reason`` says why it has none, and is shown across the row. ``<key>_text`` is shown in place of a value;
-# ``<key>_mark``, ``<key>_note``, ``<key>_link`` and ``<key>_runs`` are the fields of its cell. A key ``private.aec``
-# has the runs of ``private.runs``.
+# ``<key>_mark``, ``<key>_note`` and ``<key>_runs`` are the fields of its cell. A key ``private.aec`` has the runs of
+# ``private.runs``.
 Row = dict[str, Any]
 
 
@@ -110,8 +108,8 @@ class Table:
         return groups
 
     def cell(self, row: Row, column: Column) -> Cell:
-        """Return the cell of a row and column: its text, mark, runs, note and link. Where there is no value, its text
-        is ``—``."""
+        """Return the cell of a row and column: its text, mark, runs and note. Where there is no value, its text is
+        ``—``."""
         key = column.key
         text = row.get(f"{key}_text")
         if text is None:
@@ -123,7 +121,7 @@ class Table:
             dataset = key.rpartition(".")[0]
             runs = row.get(f"{dataset}.runs", row.get("runs", ()))
         mark = row.get(f"{key}_mark") or self._marks.get((id(row), key), "")
-        return Cell(text, mark, runs, row.get(f"{key}_note") or "", row.get(f"{key}_link") or "")
+        return Cell(text, mark, runs, row.get(f"{key}_note") or "")
 
     def _format(self, row: Row, column: Column) -> str:
         """Return the value of a row in a column as text, with its interval where the column shows intervals; ``—``

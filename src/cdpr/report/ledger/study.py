@@ -3,12 +3,14 @@
 Simulated raters are no physicians. Their scores support a claim's direction at most, and the verdict says so.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...study.analysis import Analysis, Interval
 from ...study.ratings import PHYSICIAN
 from ...study.rubric import dimensions
-from ..methods import AVERAGE
+from ..methods import AVERAGE, Method
 from ..results import NotMeasured
 from .claims import StudyClaim
 from .evidence import Evidence
@@ -24,9 +26,11 @@ def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
     analysis = Analysis.read(path)
     if not analysis.kind:
         raise NotMeasured("no physician has rated yet: the forms are in study/forms")
-    compare = {"leads": _compare_leads, "largest_lead": _compare_largest_lead, "above": _compare_two,
-               "agreement": _compare_agreement}[claim.asks]  # fmt: skip
-    comparisons = compare(claim, analysis, evidence)
+    compare: dict[str, Callable[..., list[Comparison]]] = {
+        "leads": _compare_leads, "largest_lead": _compare_largest_lead, "agreement": _compare_agreement,
+        "above": partial(_compare_two, methods=evidence.results.methods),
+    }  # fmt: skip
+    comparisons = compare[claim.asks](claim, analysis)
     simulated = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
     unlike_paper = simulated or evidence.why_not_comparable(AVERAGE)
     rated, left_out = len(analysis.runs), len(analysis.left_out)
@@ -35,7 +39,7 @@ def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
     return judge_comparisons(comparisons, unlike_paper, incomplete)
 
 
-def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+def _compare_leads(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
     """Compare our mean score on a dimension, or on each, with that of the best baseline. Returns a comparison per
     dimension. Raises NotMeasured where a lead is undefined, or where no state has scores of both methods on the
     dimension with the smallest lead."""
@@ -53,7 +57,7 @@ def _compare_leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) ->
     return comparisons
 
 
-def _compare_largest_lead(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+def _compare_largest_lead(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
     """Compare our lead on a dimension with zero, and with our largest lead on another dimension. Returns one
     comparison, with the smaller support of the two. Raises NotMeasured where a lead is undefined."""
     lead, excess = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
@@ -62,14 +66,14 @@ def _compare_largest_lead(claim: StudyClaim, analysis: Analysis, evidence: Evide
     return [replace(_comparison(analysis, lead, text), support=support)]
 
 
-def _compare_two(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+def _compare_two(claim: StudyClaim, analysis: Analysis, methods: Sequence[Method]) -> list[Comparison]:
     """Compare the mean scores of two methods on each of some dimensions. Returns a comparison per dimension. Raises
     NotMeasured where a method was not rated.
 
     The analysis has an interval for each mean, but none for their difference. So the ends of the difference are taken
     from the ends of both intervals that are farthest apart, which makes it too wide rather than too narrow.
     """
-    runs = tuple(_rated_run(name, analysis, evidence) for name in (claim.of, claim.than))
+    runs = tuple(_rated_run(name, analysis, methods) for name in (claim.of, claim.than))
     comparisons = []
     for name in claim.on_dimensions:
         first, second = (_effect(analysis.scores[name], run) for run in runs)
@@ -79,7 +83,7 @@ def _compare_two(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> l
     return comparisons
 
 
-def _compare_agreement(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+def _compare_agreement(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
     """Compare the lowest of the alphas of all dimensions with the number of the claim. Returns one comparison. Raises
     NotMeasured where an alpha is undefined."""
     alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
@@ -94,10 +98,10 @@ def _comparison(analysis: Analysis, effect: Effect, text: str) -> Comparison:
     return Comparison(effect, text, "points", n=analysis.states, runs=tuple(analysis.runs), support=effect)
 
 
-def _rated_run(name: str, analysis: Analysis, evidence: Evidence) -> str:
-    """Return the rated run of the method with this name, which may be ours or the paper's. Raises NotMeasured where
-    none of its runs was rated."""
-    for method in evidence.results.methods:
+def _rated_run(name: str, analysis: Analysis, methods: Sequence[Method]) -> str:
+    """Return the rated run of the method with this name, which may be ours or the paper's, among ``methods``. Raises
+    NotMeasured where none of its runs was rated."""
+    for method in methods:
         rated = [run for run in method.runs if run in analysis.runs]
         if rated and name in (method.name, method.paper):
             return rated[0]
