@@ -393,7 +393,7 @@ def _without_aside(name: str) -> Meaning | None:
 
 
 def joined_parts(name: str) -> list[str]:
-    """Split a name that joins several examinations: "CT + echocardiogram" gives ["CT ", " echocardiogram"]. Any other
+    """Split a name that joins several examinations: "CT + echocardiogram" gives ["CT", "echocardiogram"]. Any other
     name is the only part."""
     return list(filter(str.strip, _PATTERN.joint.split(name)))
 

@@ -84,7 +84,8 @@ class Vocabulary:
 
 
 def _load(name: str) -> Vocabulary:
-    """Read a vocabulary from the table ``name`` in ``cases/data``, which has one term a row."""
+    """Read a vocabulary (terms with their aliases) from the table ``name`` in ``cases/data``, which has one term a
+    row."""
     rows, more = shipped_table("cdpr.cases", "data", name), ("parts", "holds")
     return Vocabulary(
         Term(row["name"], _split_cell(row["aliases"]), row["kind"], *(_split_cell(row.get(key, "")) for key in more))

@@ -214,7 +214,7 @@ class Schedule:
 
     def _add(self, code: str, modifier: str, price: Decimal | str) -> None:
         """Add the price of a code and modifier in US dollars; if ``price`` is a text, count it as the reason why there
-        is none. Raises BadRow for an impossible modifier or price, and for a second price of the same code."""
+        is none. Raises BadRow for an impossible modifier or price, and for a code that has another price already."""
         if isinstance(price, str):
             self.left_out[price] += 1
             return

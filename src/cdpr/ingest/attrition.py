@@ -121,7 +121,8 @@ class Attrition:
             self.events[event] += number
 
     def counts_after(self, prefix: str) -> Counter[str]:
-        """Return the counts of the events whose description begins with ``prefix``, by the rest of the description."""
+        """Return the counts of the events whose description begins with ``prefix``, by the rest of the description. The
+        event "laboratory rows used" has the count "used" after "laboratory rows"."""
         counts = {event: n for event, n in self.events.items() if event.startswith(f"{prefix} ")}
         return Counter({event.removeprefix(f"{prefix} "): n for event, n in counts.items()})
 

@@ -230,8 +230,9 @@ def _telling_words(words: Sequence[str]) -> list[str]:
 
 
 def _reordered_patterns(telling: Sequence[str]) -> list[str]:
-    """Return regular expressions for the telling words of a name in any order: "infarction of the myocardial wall" for
-    "Acute myocardial infarction". None for more than four words, which have too many orders."""
+    """Return regular expressions for the ``telling`` words of a name, those that give the diagnosis away, in any order:
+    "infarction of the myocardial wall" for "Acute myocardial infarction". None for more than four words, which have too
+    many orders."""
     if not 1 <= len(telling) <= 4:
         return []
     orders = itertools.permutations(map(_inflected_pattern, telling))
@@ -239,8 +240,8 @@ def _reordered_patterns(telling: Sequence[str]) -> list[str]:
 
 
 def _disease_word_patterns(telling: Sequence[str]) -> list[str]:
-    """Return a regular expression for each telling word that names a disease by itself: "pancreatitis" of "Gallstone
-    pancreatitis"."""
+    """Return a regular expression for each of the ``telling`` words of a name, those that give the diagnosis away, if
+    it names a disease by itself: "pancreatitis" of "Gallstone pancreatitis"."""
     diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE]
     return [f"(?i:{_inflected_pattern(word)})" for word in diseases]
 

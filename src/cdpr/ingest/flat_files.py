@@ -55,7 +55,7 @@ class IngestError(ValueError):
 
     @classmethod
     def not_permitted(cls, error: PermissionError) -> "IngestError":
-        """Make the error about a file or folder that this user may not read."""
+        """Make the error about the file or folder in ``error``, which this user may not read."""
         return cls(str(error.filename), "may not be read by this user", "ask its owner, or see to its permissions")
 
     def without_text(self) -> "IngestError":

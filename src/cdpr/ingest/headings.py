@@ -29,8 +29,8 @@ def spans_between(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int
 
 
 def split_at_headings(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[str] | None, str]]:
-    """Split a text at its headings. Returns None with the text before the first heading, then each heading with the
-    text below it."""
+    """Split a text at its headings. Returns pairs (heading, text below it); the first pair has None and the text before
+    the first heading."""
     headings = list(headings)
     bodies = [text[start:end].strip() for start, end in spans_between(text, [heading.span() for heading in headings])]
     return list(zip([None, *headings], bodies, strict=True))

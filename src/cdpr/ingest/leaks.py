@@ -70,8 +70,8 @@ def missing_content(history: Texts, results: Collection[str]) -> str | None:
 
 
 def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tuple[str, str, str, list[Mention]]]:
-    """Find the sections of a history that name the diagnosis, as one of the patient or of a relative. Yields (section,
-    kind of leak, action of the settings, mentions) for each."""
+    """Find the sections of a history that name the diagnosis, as one of the patient or of a relative. Yields for each
+    (section, kind of leak, what the settings say to do: ``drop``, ``mask`` or ``keep``, mentions of the diagnosis)."""
     for section in (*_PAST, _FAMILY, *_PRESENT):
         mentions_here = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
         own = [mention for mention in mentions_here if section != _FAMILY and not mention.relative]
@@ -160,8 +160,8 @@ def _is_another_visit(before: str, clause: str, after: str) -> bool:
     """Whether the emergency department that a sentence names is where the patient works, or was visited at another
     time.
 
-    ``before`` are the words from the start of the sentence to its name, ``clause`` those from the start of the clause;
-    ``after`` are the words after it.
+    ``before`` are the words from the start of the sentence to the name of the department, ``clause`` those from the
+    start of its clause; ``after`` are the words behind the name.
     """
     opening = before.partition(",")[0]  # may give the time: "Last year, he was seen in the ED"
     when = clause + " " + re.split(r"[,;]| and ", after)[0]

@@ -269,8 +269,8 @@ def physical_results(text: str) -> dict[str, str]:
     """Read a physical examination with lines ``NAME: findings`` as results by key, ``NAME (Physical Examination)``.
 
     A line without a heading continues the one before, all vital signs have one key, and text before any heading is the
-    general appearance. An examination at discharge and everything after it is left out, and so is a line whose heading
-    is an examination of another kind, such as a laboratory test.
+    general appearance. An examination at discharge and everything after it is left out. So is a line whose heading is
+    the name of a known examination of another kind, such as a laboratory test.
     """
     results: dict[str, str] = {}
     current: str | None = None

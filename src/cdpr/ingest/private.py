@@ -123,8 +123,8 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
 
 
 def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
-    """Return the path of the file ``name``, compressed or not. Where there is no such file the plain path is returned;
-    where there are several too, and they are added to ``problems``."""
+    """Return the path of the file ``name``, compressed or not. The plain path is returned where there is no such file,
+    and also where there are several, which is added to ``problems``."""
     with as_problems(problems):
         return find_file(folder, name) or folder / name
     return folder / name

@@ -81,7 +81,7 @@ def html_text(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    r"""A text without the marks of RTF or HTML, if it is one of these, and with ``\n`` for every line end."""
+    r"""Return a text without the marks of RTF or HTML, if it is one of these, and with ``\n`` for every line end."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.lstrip().startswith("{\\rtf"):
         text = re.sub(r"\\u(-?\d+) ?\??", lambda match: chr(int(match[1]) % 0x10000), text)

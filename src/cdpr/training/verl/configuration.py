@@ -29,7 +29,8 @@ _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
 def environment_variables(settings: Settings) -> dict[str, str]:
     """Return the environment variables of all processes of a run by name: no telemetry, no downloads (the policy is a
-    folder), no CUDA toolkit. Without a GPU they also choose verl's parts for the CPU."""
+    folder), and no kernels whose compilation needs the CUDA toolkit. Without a GPU they also choose verl's parts for
+    the CPU."""
     toolkit = {name: os.environ.get(name, value) for name, value in WITHOUT_TOOLKIT.items()}
     variables = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"} | toolkit
     if settings.training.verl.without_gpu:
