@@ -35,9 +35,9 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
     """One patient case: what is known at first (``case_summary``), the result of each examination by its key, and the
     true diagnosis. ``subject_key`` names the patient.
 
-    The fields up to ``diagnosis_results``, and ``exam_cost_map``, have the paper's names (appendix, sample record).
-    Prices are empty until the case is priced: ``exam_cost_map`` gives US dollars per examination key. Examinations with
-    the same ``exam_billing_group`` are charged once per case together.
+    The fields from ``note_id`` to ``exam_cost_map`` have the paper's names (appendix, sample record). Prices are empty
+    until the case is priced: ``exam_cost_map`` gives US dollars per examination key. Examinations with the same
+    ``exam_billing_group`` are charged once per case together.
     """
 
     schema_version: Literal[1] = 1

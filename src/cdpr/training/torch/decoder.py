@@ -173,7 +173,7 @@ class _Body(nn.Module):
 
 class Decoder(nn.Module):
     """A causal language model with the attributes that transformers gives one: ``model`` turns tokens into hidden
-    states, ``lm_head`` hidden states into logits. Its two layers of tokens share one matrix."""
+    states, ``lm_head`` hidden states into logits. The embedding and ``lm_head`` share one matrix."""
 
     def __init__(self, config: dict[str, Any], folder: Path):
         """Create the model. ``config`` is the content of ``config.json`` in ``folder``, from which the model was

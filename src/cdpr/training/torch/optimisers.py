@@ -21,8 +21,8 @@ _MOMENTUM = 0.95  # of Muon
 
 
 class AdamW:
-    """AdamW with the defaults of ``torch.optim.AdamW``. It calls torch's function ``adamw``, because importing the
-    optimiser classes takes seconds."""
+    """AdamW with the defaults of ``torch.optim.AdamW``. It calls torch's function ``adamw``, because using the
+    optimiser class imports a compiler, which takes seconds."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float):
         """Keep the ``parameters`` as a list; a parameter gets its moving averages in its first step."""

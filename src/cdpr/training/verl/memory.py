@@ -91,9 +91,9 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The GPU memory of a run. ``phases`` has, for each phase of a training step, the GB of one training GPU by what
-    they are used for. ``servers`` are those of the policy, then the frozen one if its memory is known. ``longest`` is
-    the number of tokens of the longest sequence."""
+    """The GPU memory of a run on ``gpus`` training GPUs with ``gpu_memory`` GB each. ``phases`` has, for each phase of
+    a training step, the GB of one training GPU by what they are used for. ``servers`` are those of the policy, then the
+    frozen one if its memory is known. ``longest`` is the number of tokens of the longest sequence."""
 
     model: ModelSize
     gpus: int
