@@ -6,6 +6,7 @@ import io
 import json
 import random
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from cdpr.ingest.attrition import Attrition, Leak
 from cdpr.ingest.check import check, doubtful_cells, write_template
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
 from cdpr.ingest.draft import NO_EXAMINATION, Import
+from cdpr.ingest.flat_files import open_content
 from cdpr.ingest.leaks import STRICT
 from cdpr.ingest.private import FORMAT
 from cdpr.ingest.texts import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
@@ -320,6 +322,22 @@ def test_a_file_that_cannot_be_read_is_one_problem_and_nothing_else(tmp_path, na
     assert re.search(said, str(problem)), problem
     hidden = "what the cases file hides is not unknown"
     assert "not listed" not in report.text() and not report.export.unlisted(), hidden
+
+
+@pytest.mark.parametrize(("times", "kind"), [(4, "text"), (5, "zip")])
+def test_an_archive_within_archives_is_unpacked_four_times(tmp_path, times, kind):
+    """Otherwise an archive that contains itself would be unpacked without end."""
+    content = b"text"
+    for _ in range(times):
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as packed:
+            packed.writestr("inner", content)
+        content = archive.getvalue()
+    path = tmp_path / "cases.csv"
+    path.write_bytes(content)
+    found, packings, stream = open_content(path)
+    stream.close()
+    assert (found, packings) == (kind, ["zip"] * 4)
 
 
 @pytest.mark.parametrize("column", ["case_id", "discharge_diagnosis", "age", "family_history"])

@@ -96,8 +96,8 @@ def find_file(folder: Path, name: str, *endings: str) -> Path | None:
 
 
 def open_content(path: Path) -> tuple[str, list[str], io.BufferedReader]:
-    """Open a file and unpack it, through at most :data:`_MOST_PACKINGS` compressions. The first bytes decide what it
-    is, not its name.
+    """Open a file and unpack it, through at most :data:`_MOST_PACKINGS` compressions and archives. The first bytes
+    decide what it is, not its name.
 
     Returns three things: the kind of the content (``text``, or another one of ``flat_files`` in ``phrases.yaml``, such
     as ``PDF``); the compressions around it, outermost first; and a stream of the unpacked bytes. Raises IngestError for
@@ -108,7 +108,7 @@ def open_content(path: Path) -> tuple[str, list[str], io.BufferedReader]:
     while True:
         start = stream.peek(16)[:16]
         kind = next((kind for kind, magic in _MAGIC.items() if start.startswith(magic)), "text")
-        if kind == "zip":
+        if kind == "zip" and len(packings) < _MOST_PACKINGS:
             archive = zipfile.ZipFile(stream)
             members = [one.filename for one in archive.infolist() if not (one.is_dir() or "__MACOSX" in one.filename)]
             if any(name.startswith("xl/") for name in members):
