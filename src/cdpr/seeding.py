@@ -11,8 +11,8 @@ _NOTHING: Any = object()
 
 
 def derive_seed(*parts: object) -> int:
-    """Compute a 63-bit seed from ``parts`` (numbers, strings, tuples of them), such as ``derive_seed(seed, "case",
-    7)``. Equal parts give equal seeds; the random numbers of different parts are independent."""
+    """Compute a 63-bit seed from ``parts``: numbers, strings and tuples of them. Equal parts give equal seeds. For
+    example ``derive_seed(1, "case")`` and ``derive_seed(2, "case")`` give independent random numbers."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
 
 

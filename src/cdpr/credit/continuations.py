@@ -306,8 +306,8 @@ class Pools:
 
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], return_of: ReturnOf) -> dict[int, float]:
-    """Draw the continuations ``numbers`` of a state to the end of their episodes; returns their returns by number.
-    Failed ones are left out. Raises ModelFailure where all failed."""
+    """Draw the continuations ``numbers`` of a state to the end of their episodes. Gives the return of each by number;
+    failed ones are left out. Raises ModelFailure where all failed."""
     ends = await draws.rollout(state, numbers)
     if not ends:
         raise ModelFailure(f"{state.case.name_in_errors}: no continuation of a state came back; is the model alive?")

@@ -182,7 +182,8 @@ async def run_metered(
     all others have ended, because their paid calls have to be recorded."""
 
     async def run_one(case: CaseRecord) -> tuple[Trajectory, Meter]:
-        """Run the episode of one case; returns the trajectory and the usage of the agent's model."""
+        """Run the episode of one case, and let the second judge prepare its verdict. Returns the trajectory and the
+        usage of the agent's model."""
         with metering() as meter:
             episode = await run_episode(environment, agent, case, case_seed(seed, case))
         if second and episode.diagnosis is not None:

@@ -201,11 +201,11 @@ def smallest_difference(
 ) -> float | None:
     """Find the smallest true difference between two methods that an experiment shows with probability ``power``. It is
     shown where its 95% interval (:func:`crossed_bootstrap`) excludes zero. The arguments are those of
-    :func:`standard_error`. Returns None for one seed, whose comparisons are always open.
+    :func:`standard_error`. Returns None for one seed, with which no difference can be shown.
 
     The intervals of experiments without a difference are simulated: the shift of the cases by normal draws, the shift
-    of the seeds by resampling normal means. A true difference moves all of them by itself. ``benchmarks/intervals.py``
-    compares the result with experiments that are simulated answer by answer.
+    of the seeds by resampling normal means. A true difference shifts every interval by its own size.
+    ``benchmarks/intervals.py`` compares the result with experiments that are simulated answer by answer.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr
