@@ -231,8 +231,8 @@ class Pools:
         (``numbers``).
 
         Suffixes of the group and cached continuations count towards K. Where these are fewer than K, ``fill: strict``
-        draws all K anew, and any other rule only the missing ones. Where none is missing, ``grow`` more are drawn for a
-        cached state. Without a cache all K are drawn.
+        ignores them and draws K new ones; any other rule draws only the missing ones. Where none is missing, ``grow``
+        more are drawn for a cached state. Without a cache all K are drawn.
         """
         rule, wanted = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
