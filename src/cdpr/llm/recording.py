@@ -143,7 +143,7 @@ class RecordedModel(Model):
 
     async def _answer(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
         """Get the answer with the index ``sample`` to a conversation: the recorded one, or a new one of ``inner``,
-        which is then recorded. A recorded reply that is no answer, such as an empty text, is asked for again.
+        which is then recorded. A recorded reply that is no answer, such as an empty text, is requested again.
 
         Without ``inner`` (a replay) whatever is recorded is returned; raises AnswerMissing where nothing is.
         """
