@@ -16,6 +16,7 @@ from cachetools import LRUCache, cachedmethod
 
 from ..costs import price_of
 from ..environment import Agent, Effort, FinalDiagnosis, RequestTest, State, Turn, parse_action, render_action
+from ..environment.state import render_differential
 from ..environment.utility import utility
 from ..hospital.posterior import Diagnostician, canonical_name
 from ..seeding import derive_seed
@@ -75,6 +76,11 @@ class ReferenceAgent(Agent):
         if answer.kind != "result" or answer.exam_key is None:
             return before
         return self.doctor.update(before, answer.exam_key, answer.text)
+
+    def differential(self, state: State, size: int) -> str:
+        """Write the ``size`` likeliest diseases with their shares, by :func:`render_differential`."""
+        p = self.posterior(state)
+        return render_differential((self.doctor.diseases[k], p[k]) for k in np.argsort(-p, kind="stable")[:size])
 
     def is_requested(self, state: State) -> np.ndarray:
         """Whether each examination was requested before: a mask, shape [examinations]."""

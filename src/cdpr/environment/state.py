@@ -85,6 +85,13 @@ def render_action(action: Action, style: str = "full") -> str:
     return f"ACTION: {verb}\n{label}: {argument}" if style == "full" else f"{verb}: {argument}"
 
 
+def render_differential(shares: Iterable[tuple[str, float]]) -> str:
+    """Write the first line of a compact reply from diagnoses and their shares (0 to 1), such as "DIFFERENTIAL: Sepsis
+    6, Pneumonia 2", in tenths; empty without diagnoses."""
+    entries = ", ".join(f"{name} {10 * share:.0f}" for name, share in shares)
+    return f"DIFFERENTIAL: {entries}\n" if entries else ""
+
+
 @dataclass(frozen=True)
 class Observation:
     """The answer of the environment to a reply. ``kind``: a new ``result`` or the ``repeat`` of one; ``unavailable`` on

@@ -61,6 +61,8 @@ class Prompt(Section):
 
     style: Literal["compact", "full"] = key("compact", paper="appendix, Prompt Templates")
     """`full`: the paper's prompt; `compact`: the same grammar in few tokens."""
+    differential: NonNegativeInt = key(0)
+    """Diagnoses that a compact reply lists with their shares, in a line before its order."""
     common_diagnoses: bool = key(True, "Whether the full prompt lists 17 common diagnoses.", decision="D19")
     max_observation_chars: PositiveInt = key(4000, "Longer results are cut in the middle, and counted.")
 
@@ -147,6 +149,7 @@ class WarmStart(Section):
     `tiny` does."""
     static_share: float = key(0.03, decision="D20", ge=0, le=1)
     """Share of demonstrations that show the whole record at once."""
+    names: Literal["likeliest", "true"] = key("likeliest", "Which disease the diagnoses of demonstrations name.")
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(16, "Demonstrations a step.")

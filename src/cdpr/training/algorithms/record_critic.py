@@ -27,7 +27,7 @@ from ...agents.policy import PolicyAgent
 from ...cases import CaseRecord
 from ...credit.belief import true_names, verb_and_name_values
 from ...environment import FinalDiagnosis, RequestTest, State, Turn
-from ...environment.state import render_action
+from ...environment.state import render_action, render_differential
 from ...seeding import derive_seed
 from ...settings import SettingsError
 from ...settings.section import Section, key
@@ -60,13 +60,15 @@ class Batch:
     """The S visited states of a batch, for D diagnoses and E examinations.
 
     ``contexts`` has the tokens of each trajectory, without its last reply. ``log_beliefs`` [S, D] is the
-    log-probability that the reader gives each diagnosis. ``requested`` [S, E] is True for examinations that were
+    log-probability that the reader gives each diagnosis, ``first_lines`` [S] the replies' first lines by it
+    (:func:`~cdpr.environment.state.render_differential`). ``requested`` [S, E] is True for examinations that were
     requested before the state. ``log_prior`` [S, E] is the initial policy's log-probability of each examination, given
     that it requests one: at least -10, and -1e4 for those that were requested."""
 
     contexts: Sequence[tuple[int, ...]]
     visits: Sequence[Visit]
     log_beliefs: "torch.Tensor"
+    first_lines: Sequence[str]
     log_prior: "torch.Tensor"
     requested: "torch.Tensor"
 
@@ -207,8 +209,11 @@ class RecordCritic(Algorithm):
         # The reader's belief: the next token after "FINAL_DIAGNOSIS:".
         before_diagnosis = [Branch(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
         log_beliefs = self.reader.log_beliefs(trainable_branch_logits(self.reader.model, contexts, before_diagnosis))
+        first_lines = self._first_lines(log_beliefs)
+        encode = self.prompts.tokenizer.encode
+        prefixes = [(*encode(line), *self.request_prefix) for line in first_lines]
         # The initial policy's choice of an examination: the next token after "REQUEST_TEST:".
-        before_name = [Branch(visit.row, visit.length, self.request_prefix) for visit in visits]
+        before_name = [Branch(v.row, v.length, prefix) for v, prefix in zip(visits, prefixes, strict=True)]
         with torch.no_grad():
             logits = trainable_branch_logits(self.initial_model, contexts, before_name)[:, self.examination_tokens]
         # Examinations that were requested before each state.
@@ -219,7 +224,13 @@ class RecordCritic(Algorithm):
                 if name in self.number_of_examination:
                     requested[n, self.number_of_examination[name]] = True
         log_prior = torch.log_softmax(logits, dim=-1).clamp_min(-10).masked_fill(requested, -1e4)
-        return Batch(contexts, visits, log_beliefs, log_prior, requested)
+        return Batch(contexts, visits, log_beliefs, first_lines, log_prior, requested)
+
+    def _first_lines(self, log_beliefs: "torch.Tensor") -> list[str]:
+        """Write the first line of a reply at every state: the reader's differential, if the prompt asks for one."""
+        shares, numbers = log_beliefs.detach().exp().topk(self.prompts.settings.differential, dim=1)
+        names = ([self.diagnosis_names[number] for number in row] for row in numbers.tolist())
+        return [render_differential(zip(*entries, strict=True)) for entries in zip(names, shares.tolist(), strict=True)]
 
     def _target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
         """Compute the distribution over examinations that the policy shall learn, [S, E]: pi_0^(prior / tau) exp(values
@@ -262,7 +273,9 @@ class RecordCritic(Algorithm):
         for p, (n, e) in enumerate(pairs.tolist()):
             visit = batch.visits[n]
             context = batch.contexts[visit.row][: visit.length]
-            step = await environment.respond(visit.state, Turn(self.request_texts[e], context, self.request_ids[e]))
+            line, ids = batch.first_lines[n], self.request_ids[e]
+            turn = Turn(line + self.request_texts[e], context, (*self.prompts.tokenizer.encode(line), *ids))
+            step = await environment.respond(visit.state, turn)
             cost = -self.return_of(0.0, step.effort) / weight
             if step.effort.physical and not self.settings.environment.tests.count_physical:
                 cost += self.options.turn_price
@@ -294,7 +307,8 @@ class RecordCritic(Algorithm):
         for n, (visit, share) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
             stop_share = 1 - share if trains_choice else 0.0
             request_shares = [share * p for p in target[n].tolist()] if trains_choice and not visit.forced else []
-            calls.append(self._replies_at(visit, names[n], stop_share, request_shares))
+            first_line = "" if visit.forced else batch.first_lines[n]
+            calls.append(self._replies_at(visit, first_line, names[n], stop_share, request_shares))
         alternatives: list[list[Alternative]] = [[] for _ in groups]
         for visit, replies in zip(batch.visits, await asyncio.gather(*calls), strict=True):
             alternatives[visit.group] += replies
@@ -305,17 +319,18 @@ class RecordCritic(Algorithm):
         return scored
 
     async def _replies_at(
-        self, visit: Visit, name: str, stop_share: float, request_shares: Sequence[float]
+        self, visit: Visit, first_line: str, name: str, stop_share: float, request_shares: Sequence[float]
     ) -> list[Alternative]:
         """Return the replies to learn at a visited state, each with the advantage 1: the diagnosis ``name``, and the
-        request of each examination e whose ``request_shares[e]`` is at least :data:`_LEAST_SHARE`.
+        request of each examination e whose ``request_shares[e]`` is at least :data:`_LEAST_SHARE`; all begin with
+        ``first_line``.
 
         In the diagnosis each token before the disease's name has the weight ``stop_share``, each token of the name
         ``options.reading_weight``. All tokens of a request have its share as their weight. ``request_shares`` may be
         empty."""
         requests = [e for e, share in enumerate(request_shares) if share >= _LEAST_SHARE]
         diagnosis = render_action(FinalDiagnosis(name), self.prompts.settings.style)
-        texts = [diagnosis, *(self.request_texts[e] for e in requests)]
+        texts = [first_line + text for text in (diagnosis, *(self.request_texts[e] for e in requests))]
         turns = await self.policy.score_replies(visit.state, texts, visit.forced)
         weights: list[PerToken] = [
             verb_and_name_values(self.policy, turns[0], stop_share, self.options.reading_weight),

@@ -20,10 +20,11 @@ import torch
 
 from ...agents.reference import Clinician
 from ...cases import CaseRecord, iterate_records
+from ...credit.belief import true_names
 from ...environment import DiagnosticEnvironment, PromptBuilder, State, Trajectory, Turn, run_episode
 from ...environment.once import run_async
 from ...environment.prompt import observation_text, opening_messages, opening_text
-from ...environment.state import Observation, RequestTest, Step, parse_action, render_action
+from ...environment.state import FinalDiagnosis, Observation, RequestTest, Step, parse_action, render_action
 from ...job import Job
 from ...llm.spec import device_of
 from ...llm.tokenizer import ChatTokenizer
@@ -49,10 +50,12 @@ Demonstration = Sequence[Segment]
 @dataclass(frozen=True)
 class DemonstratedEpisode:
     """An episode that a simulated clinician ran. ``diagnoses`` has for each of its states the reply that names the
-    likeliest diagnosis there, although the clinician acted otherwise; empty where such replies were not requested."""
+    likeliest diagnosis there, although the clinician acted otherwise; empty where such replies were not requested.
+    ``differentials`` has the first lines of its replies, by :func:`~cdpr.environment.state.render_differential`."""
 
     trajectory: Trajectory
     diagnoses: tuple[Turn, ...]
+    differentials: tuple[str, ...]
 
 
 class Lessons(NamedTuple):
@@ -136,7 +139,8 @@ def _demonstrate_datasets(settings: Settings, by_dataset: Mapping[str, Sequence[
     whole_records: list[tuple[CaseRecord, Turn]] = []
     for dataset, cases in by_dataset.items():
         environment, clinician = DiagnosticEnvironment(settings.environment), Clinician(settings, dataset)
-        episodes += run_async(demonstrate(environment, clinician, cases, _uses_textbook(settings)))
+        demonstrated = run_async(demonstrate(environment, clinician, cases, _uses_textbook(settings)))
+        episodes += map(name_truth, demonstrated) if settings.warm_start.names == "true" else demonstrated
         share = cases[: round(settings.warm_start.static_share * len(cases))]
         whole_records += run_async(diagnose_whole_records(environment, clinician, share))
     return Lessons(episodes, whole_records)
@@ -168,8 +172,20 @@ async def demonstrate(
         trajectory = await run_episode(environment, clinician, case, 0)
         states = trajectory.states if with_diagnoses else []
         diagnoses = [await clinician.act(state, True, 0) for state in states]
-        episodes.append(DemonstratedEpisode(trajectory, tuple(diagnoses)))
+        size = clinician.settings.environment.prompt.differential
+        differentials = tuple(clinician.differential(state, size) for state in trajectory.states)
+        episodes.append(DemonstratedEpisode(trajectory, tuple(diagnoses), differentials))
     return episodes
+
+
+def name_truth(episode: DemonstratedEpisode) -> DemonstratedEpisode:
+    """Replace every diagnosis of an episode by the true one. Among cases with equal findings the true diseases are
+    distributed as the posterior, so that a policy learns how probable each disease is, not only which is likeliest."""
+    *requests, last = episode.trajectory.steps
+    turn = Turn(render_action(FinalDiagnosis(true_names(episode.trajectory.case)[0]), "full"))
+    steps = (*requests, replace(last, turn=turn, action=parse_action(turn.text)))
+    trajectory = replace(episode.trajectory, steps=steps)
+    return replace(episode, trajectory=trajectory, diagnoses=(turn,) * len(episode.diagnoses))
 
 
 async def diagnose_whole_records(
@@ -194,8 +210,8 @@ def tokenizer_corpus(settings: Settings, lessons: Lessons) -> list[str]:
     for episode in lessons.episodes:
         opening = opening_text(prompt, episode.trajectory.case)
         texts += [message["content"] for message in opening_messages(prompt, opening)]
-        for step in episode.trajectory.steps:
-            texts += [render_action(step.action, prompt.style), observation_text(prompt, step, False)]
+        for step, first_line in zip(episode.trajectory.steps, episode.differentials, strict=True):
+            texts += [first_line + render_action(step.action, prompt.style), observation_text(prompt, step, False)]
     return texts + [opening_text(prompt, case, whole=True) for case, _ in lessons.whole_records]
 
 
@@ -204,7 +220,8 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
     have a loss. If the episode has ``diagnoses``, each is a further segment that branches off at its state.
 
     In such a branch only the name of the disease has a loss, not the words before it. It has no end-of-turn token."""
-    steps = [_in_style(prompts, step) for step in episode.trajectory.steps]
+    pairs = zip(episode.trajectory.steps, episode.differentials, strict=True)
+    steps = [_in_style(prompts, step, first_line) for step, first_line in pairs]
     scored: list[int] = []
     branches: list[Segment] = []
     for t, step in enumerate(steps):
@@ -227,11 +244,12 @@ def encode_whole_record(prompts: PromptBuilder, case: CaseRecord, turn: Turn) ->
     return [Segment(0, ids, range(len(prompt_ids), len(ids)))]
 
 
-def _in_style(prompts: PromptBuilder, step: Step) -> Step:
+def _in_style(prompts: PromptBuilder, step: Step, first_line: str = "") -> Step:
     """Return the step with its reply written in the grammar that the policy shall learn, ``prompts.settings.style``
-    (``full`` or ``compact``). Clinicians write ``full`` replies; the action stays the same."""
+    (``full`` or ``compact``). Clinicians write ``full`` replies; the action stays the same. A compact
+    reply begins with ``first_line``."""
     style = prompts.settings.style
-    return step if style == "full" else replace(step, turn=Turn(render_action(step.action, style)))
+    return step if style == "full" else replace(step, turn=Turn(first_line + render_action(step.action, style)))
 
 
 def _diagnosis_ids(prompts: PromptBuilder, turn: Turn) -> tuple[int, ...]:
