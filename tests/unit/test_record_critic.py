@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import re
 
 import pytest
 import torch
@@ -77,12 +78,12 @@ def test_the_target_maximises_value_less_divergence_from_the_initial_policy():
         assert objective(other) < objective(target)
 
 
-def opened(tmp_path, case, **options):
+def opened(tmp_path, case, differential=0, **options):
     """A training with the rule, of a policy that knows the names of the case."""
     plan = {"algorithm": "record_critic", "options": {"examinations": 9, "start": 0} | options, "steps": 4,
             "prompts_per_batch": 2, "mini_batch_prompts": 2}  # fmt: skip
     tiny = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 500}
-    environment = {"prompt": {"style": "compact"}, "max_turns": 4}
+    environment = {"prompt": {"style": "compact", "differential": differential}, "max_turns": 4}
     settings = parse_settings({"training": plan, "policy": {"tiny": tiny}, "environment": environment,
                                "warm_start": {"cases": 1}})  # fmt: skip
     truths = ["Acute appendicitis", "Sepsis", "Pneumonia"]
@@ -147,14 +148,20 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
     assert {kind for row, name, kind in valued if (row, name) == (0, "Lipase")} == {"unavailable"}
 
 
-def test_the_policy_learns_the_targets_and_not_what_it_did(tmp_path):
-    trainer = opened(tmp_path, appendicitis())
+@pytest.mark.parametrize("differential", [0, 2])
+def test_the_policy_learns_the_targets_and_not_what_it_did(tmp_path, differential):
+    """With a differential every reply begins with the reader's two likeliest diagnoses, but for a forced one."""
+    trainer = opened(tmp_path, appendicitis(), differential)
     groups = first_states(trainer)
+    first_lines = trainer.algorithm._read_states(groups).first_lines
     scored = asyncio.run(score_groups(trainer.algorithm, groups, 0))
     for [trajectory], credit in zip(groups, scored, strict=True):
         assert not any(map(any, credit.weights)) and {other.advantages for other in credit.alternatives} == {(1.0,)}
         prompts = [step.turn.prompt_ids for step in trajectory.steps]
         free = [o for o in credit.alternatives if o.turns[0].prompt_ids == prompts[0]]
+        lines = {o.turns[0].text.rpartition("\n")[0] for o in free}
+        assert lines <= {line.strip() for line in first_lines} and len(lines) == 1
+        assert bool(re.fullmatch(r"DIFFERENTIAL: \D+ \d+, \D+ \d+", *lines)) is (differential == 2)
         diagnosis, *requests = free
         stop, shares = diagnosis.weights[0][0], [other.weights[0] for other in requests]
         assert diagnosis.weights[0][-1] == trainer.algorithm.options.reading_weight

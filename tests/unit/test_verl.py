@@ -631,8 +631,14 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     server = memory_plan(parse_settings(merge(settings.model_dump(), {"policy": {"model": str(tmp_path)}}))).servers[-1]
     usual = Behaviour.within(settings).episode
     assert server.tokens > usual * server.at_once / 4, "the frozen server's cache holds a fraction of what is open"
-    [times] = re.findall(r"\na step, times GRPO +1\.0 +([\d.]+) +([\d.]+)\n", printed)
+    [times] = re.findall(r"\na step, times GRPO +1\.0" + 4 * r" +([\d.]+)" + "\n", printed)
     assert float(times[1]) < float(times[0])
+    forecast = (
+        r"\nRecord critic: a forecast, not run: training\.engine: .* torch alone.* Missing: a second trained model"
+    )
+    assert re.search(forecast, printed) and "GRPO: a forecast" not in printed
+    sglang = settings.training.verl.rollout == "sglang"
+    assert ("Belief gain: a forecast, not run: training.verl.rollout" in printed) is sglang
     if name in ("2x96gb", "8x80gb"):
         assert float(times[0]) <= 5 and float(times[1]) <= 2.5, "what docs/performance.md says of the paper's two kinds"
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from toy import logprobs_alone
@@ -15,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from cdpr.agents.reference import Clinician, Habits
 from cdpr.cases import CaseRecord, parse_analytes, write_records
 from cdpr.costs import load_catalogue, price_case
+from cdpr.credit.belief import true_names
 from cdpr.environment import (
     DiagnosticEnvironment,
     PromptBuilder,
@@ -154,6 +156,37 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
         beside = token_logprobs(model, [[Segment(0, first.ids, ()), *readings] for first, *readings in demonstrations])
         alone = logprobs_alone(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_demonstrations_may_begin_with_a_differential_and_name_the_truth(textbook, tmp_path: Path):
+    """The differential is the exact posterior's; the truth is named also where it is not the likeliest disease."""
+    settings = parse_settings({"environment": {"prompt": {"differential": 3}}, "warm_start": {"names": "true"}})
+    episodes, _ = warm_start._demonstrate_datasets(settings, {"textbook": textbook[:40]})
+    plain, _ = warm_start._demonstrate_datasets(parse_settings({}), {"textbook": textbook[:40]})
+    agent = Clinician(settings, "textbook")
+    policy = build_tiny_policy(
+        tmp_path, settings.policy.tiny, warm_start.tokenizer_corpus(settings, warm_start.Lessons(episodes, []))
+    )
+    prompts, surprises = PromptBuilder(settings.environment.prompt, ChatTokenizer(policy), 2048), 0
+    for episode, likeliest in zip(episodes, plain, strict=True):
+        case, steps = episode.trajectory.case, episode.trajectory.steps
+        assert [step.action for step in steps[:-1]] == [step.action for step in likeliest.trajectory.steps[:-1]]
+        truth = true_names(case)[0]
+        assert {step.text for step in (steps[-1].action, *map(parse_of, episode.diagnoses))} == {truth}
+        surprises += parse_of(likeliest.diagnoses[-1]).text != truth
+        p = agent.posterior(episode.trajectory.states[-1])
+        best = [f"{agent.doctor.diseases[k]} {10 * p[k]:.0f}" for k in np.argsort(-p, kind="stable")[:3]]
+        conversation, *_ = warm_start.encode_episode(prompts, episode)
+        line = "DIFFERENTIAL: " + ", ".join(best)
+        assert scored_text(prompts, conversation).endswith(f"{line}\nFINAL_DIAGNOSIS: {truth}")
+        assert parse_action(f"{line}\nFINAL_DIAGNOSIS: {truth}") == steps[-1].action
+        assert likeliest.differentials == ("",) * len(likeliest.trajectory.steps)
+    assert 0 < surprises < 40
+
+
+def parse_of(turn: Turn):
+    """The action of a reply."""
+    return parse_action(turn.text)
 
 
 @pytest.mark.parametrize(

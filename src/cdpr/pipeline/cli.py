@@ -36,6 +36,7 @@ from ..escape import EscapingStream, terminal
 from ..problems import explain
 from ..settings import Settings, SettingsError, generate, is_trained, load_settings
 from ..settings.datasets import DATASETS, IN_DOMAIN
+from ..settings.variants import changed_settings
 from . import housekeeping, mlflow_index
 from .experiment import Experiment
 from .running import request_jobs, run_jobs
@@ -50,7 +51,8 @@ _OPTIONS = {
 }
 _STAGE_EXAMPLE = "example: what its rule runs\n  snakemake --dry-run --printshellcmds FILE"
 # Variants whose time `plan_training` compares, under their titles.
-_COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16"}
+_COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16",
+             "belief_gain": "Belief gain", "record_critic": "Record critic"}  # fmt: skip
 _Command = Callable[[argparse.Namespace], int | None]
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
 # The function and the arguments of each command that is no stage.
@@ -247,7 +249,8 @@ def _plan_training(args: argparse.Namespace) -> None:
     state = Path(experiment.state) / "RUN_KEY"
     runs = [settings_of(run) for run in experiment.evidence("write_claims").runs if is_trained(run)]
     names = dict.fromkeys([*_COMPARED, args.run.rpartition("-seed")[0]])
-    columns = {_COMPARED.get(name, name): settings_of(f"{name}-seed0") for name in names}
+    # A variant that cannot be trained has a column too, a forecast.
+    columns = {_COMPARED.get(name, name): changed_settings(experiment.settings, name) for name in names}
     policy = Path(args.init_policy or settings.policy.model)
     print(write_plan(settings, policy, state, columns, runs))
 

@@ -152,6 +152,14 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
     """Compute the settings with which the variant ``name``, a named change of the settings, is trained: those of the
     configuration with the variant's changes, in :func:`canonical` form. Raises SettingsError for an unknown variant,
     for a change that is no valid setting, and for one that its training does not read."""
+    resolved = changed_settings(settings, name)
+    _check_changes_are_read(name, _find_variant(settings, name).change, resolved)
+    return canonical(resolved, settings)
+
+
+def changed_settings(settings: Settings, name: str) -> Settings:
+    """The settings of the configuration with the changes of the variant ``name``, which may be settings that its
+    algorithm cannot train. Raises SettingsError for an unknown variant, and for a change that is no valid setting."""
     changed = _to_dict(settings)
     change = _find_variant(settings, name).change
     if "training.algorithm" in change:
@@ -161,9 +169,7 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
         for part in reversed(key.split(".")):
             nested = {part: nested}
         changed = merge(changed, nested)
-    resolved = parse_settings(changed, f"variant {name}")
-    _check_changes_are_read(name, change, resolved)
-    return canonical(resolved, settings)
+    return parse_settings(changed, f"variant {name}")
 
 
 def _to_dict(settings: Settings) -> dict[str, Any]:

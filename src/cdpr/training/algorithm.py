@@ -127,6 +127,7 @@ class Algorithm(ABC):
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
     requires: ClassVar[Mapping[str, Any]] = {}
+    missing: ClassVar[str] = ""  # what it would need with other values of these
 
     def __init_subclass__(cls) -> None:
         """Raise TypeError for a subclass that defines a method under one of its former names, which nothing would

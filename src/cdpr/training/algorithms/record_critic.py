@@ -100,6 +100,7 @@ class RecordCritic(Algorithm):
 
     reads = ("utility", "comparators")
     extra_samples = True
+    missing = "a second trained model, the reader, and probabilities of closed lists of names at any state"
     # It trains a reader beside the tiny policy, in this process.
     requires: ClassVar = {
         "training.engine": "torch",

@@ -13,7 +13,7 @@ from ...llm.guard import NO_TELEMETRY
 from ...llm.own_server import WITHOUT_TOOLKIT
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
-from ...settings.variants import value_at
+from ...settings.variants import check_required, value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import ENVIRONMENT, LOGICAL
 from .duration import comparison_lines, duration_lines, target_line
@@ -133,6 +133,17 @@ def check_settings(settings: Settings) -> None:
     memory.check()
 
 
+def why_not_run(settings: Settings) -> str:
+    """Say why the engine verl cannot run a training with these settings; empty where it can."""
+    algorithm = algorithm_class(settings.training.algorithm)
+    try:
+        check_required(algorithm, settings)
+        check_settings(settings)
+    except SettingsError as error:
+        return f"{error}{algorithm.missing and f'. Missing: {algorithm.missing}'}"
+    return ""
+
+
 def refuse(wrong: object, message: str) -> None:
     """Raise SettingsError with ``message`` if ``wrong`` is true."""
     if wrong:
@@ -153,5 +164,7 @@ def write_plan(
     if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", *configuration])
     plan = ["# memory", *memory_plan(settings).lines(), f"Ray: {cpus_of_ray(settings)} CPUs or more"]
-    plan += ["", "# time", *comparison_lines(columns), "", *duration_lines(settings), target_line(runs)]
+    reasons = {name: why_not_run(column) for name, column in columns.items()}
+    forecasts = [f"{name}: a forecast, not run: {reason}" for name, reason in reasons.items() if reason]
+    plan += ["", "# time", *comparison_lines(columns), *forecasts, "", *duration_lines(settings), target_line(runs)]
     return "\n".join([*plan, *configuration])
