@@ -165,10 +165,7 @@ def changed_settings(settings: Settings, name: str) -> Settings:
     if "training.algorithm" in change:
         changed["training"]["options"] = {}  # they belong to another algorithm
     for key, value in change.items():
-        nested: Any = value
-        for part in reversed(key.split(".")):
-            nested = {part: nested}
-        changed = merge(changed, nested)
+        changed = merge(changed, functools.reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value))
     return parse_settings(changed, f"variant {name}")
 
 

@@ -140,7 +140,6 @@ class RecordCritic(Algorithm):
         device = next(model.parameters()).device
         self.critic = Critic(len(diagnoses), len(examinations), rate, context.seed, device)
         self.learners: list[Any] = [self.reader, self.reader.optimiser, self.critic, self.critic.adam]
-        self.metrics: dict[str, float] = {}
 
     def _true_diagnosis_token(self, case: CaseRecord) -> int:
         """Return the first token of the canonical name of the true disease of a case."""
@@ -181,7 +180,7 @@ class RecordCritic(Algorithm):
         truths = [self.diagnosis_tokens.index(self._true_diagnosis_token(visit.state.case)) for visit in batch.visits]
         reading_loss = self.reader.learn(batch.log_beliefs, torch.tensor(truths, device=values.device), rate_share)
         critic_loss = self.critic.learn(batch.log_beliefs, batch.requested, gains, rate_share, generator)
-        self.metrics = {
+        scored[0].counts = {  # of the whole batch: counts are summed over its groups
             "credit/states": float(len(batch.visits)),
             "credit/examinations": float(len(pairs)),
             "credit/continuing": float(continuing.mean()),
@@ -339,11 +338,6 @@ class RecordCritic(Algorithm):
         ]
         weighted_turns = zip(turns, weights, strict=True)
         return [Alternative(i=visit.i, turns=(t,), advantages=(1.0,), weights=(w,)) for t, w in weighted_turns]
-
-    def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Return the metrics of the batch: those of every algorithm, and those of the last call of
-        :meth:`score_batch`."""
-        return super().finish_batch(batch) | self.metrics
 
     def state_dict(self) -> Any:
         """Return the weights of reader and critic, the states of their optimisers, and the examples that the critic

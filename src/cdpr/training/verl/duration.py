@@ -119,7 +119,7 @@ def estimate_step(settings: Settings) -> StepEstimate:
     work = step_work(settings, behaviour)
     seconds = {phase: _serving_seconds(settings, memory, behaviour, phase, load) for phase, load in work.items()}
     tokens = training.prompts_per_batch * training.group_size * behaviour.episode
-    updates = training.inner_epochs + trains_reader(settings)
+    updates = training.inner_epochs + hasattr(algorithm_options(settings), "examinations")  # of the reader
     operations = (_FORWARD + _UPDATE * updates) * memory.model.parameters * tokens
     seconds["update"] = operations / (memory.gpus * nearest_card(settings).tflops * 1e12 * _ARITHMETIC_SHARE)
     return StepEstimate(seconds, work)
@@ -145,17 +145,12 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
     return work
 
 
-def trains_reader(settings: Settings) -> bool:
-    """Whether the algorithm also trains a reader, a second model that reads the results of M examinations on record."""
-    return hasattr(algorithm_options(settings), "examinations")
-
-
 def _scored_replies(settings: Settings) -> int:
     """Count the given replies that are scored at every state: two names of the true disease, and with the option
     ``reading`` one to train on. With a reader: its belief now and after M results, the initial policy's requests, and M
     + 1 replies to train on. 0 for an algorithm that scores none, and for CDPR, whose credit is estimated apart."""
     algorithm, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
-    if trains_reader(settings):
+    if hasattr(options, "examinations"):
         return 2 * options.examinations + 3
     if "credit" in algorithm.reads or not algorithm.scoring_policies(settings):
         return 0
