@@ -165,7 +165,8 @@ def changed_settings(settings: Settings, name: str) -> Settings:
     if "training.algorithm" in change:
         changed["training"]["options"] = {}  # they belong to another algorithm
     for key, value in change.items():
-        changed = merge(changed, functools.reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value))
+        inmost: Any = value
+        changed = merge(changed, functools.reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), inmost))
     return parse_settings(changed, f"variant {name}")
 
 
