@@ -77,9 +77,9 @@ class ReferenceAgent(Agent):
             return before
         return self.doctor.update(before, answer.exam_key, answer.text)
 
-    def differential(self, state: State, size: int) -> str:
-        """Write the ``size`` likeliest diseases with their shares, by :func:`render_differential`."""
-        p = self.posterior(state)
+    def differential(self, state: State) -> str:
+        """Write the likeliest diseases with their shares (:func:`render_differential`), as the prompt asks."""
+        p, size = self.posterior(state), self.settings.environment.prompt.differential
         return render_differential((self.doctor.diseases[k], p[k]) for k in np.argsort(-p, kind="stable")[:size])
 
     def is_requested(self, state: State) -> np.ndarray:

@@ -126,7 +126,10 @@ class AllActions(Algorithm):
         numbers = range(self.options.continuations)
         await asyncio.gather(*(draw(node.state, numbers) for node in nodes.values()))
         taken = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
-        tree = await self._build_value_tree(taken + draws.journal)
+        tree = ValueTree(context, self.return_of, taken + draws.journal)
+        if self.options.leaves == "belief":
+            next_states = [tree.next_state(state, step) for state, step in taken + draws.journal]
+            tree.beliefs = await read_beliefs(context.policy, next_states, "probability")
         scored = GroupAdvantages(decisions=[[0.0] * len(trajectory.steps) for trajectory in group])
         alternatives: list[Alternative] = []
         for node in nodes.values():
@@ -134,15 +137,6 @@ class AllActions(Algorithm):
         scored.alternatives = alternatives
         scored.counts = {"credit/alternatives": len(alternatives)} | draws.counts
         return scored
-
-    async def _build_value_tree(self, samples: list[tuple[State, Step]]) -> ValueTree:
-        """Build the value tree of all ``samples`` (state, step). With the option ``leaves: belief`` it also gets the
-        policy's belief in the true disease at the next state of each sample."""
-        tree = ValueTree(self.context, self.return_of, samples)
-        if self.options.leaves == "belief":
-            states = [tree.next_state(state, step) for state, step in samples]
-            tree.beliefs = await read_beliefs(self.context.policy, states, "probability")
-        return tree
 
     def _advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:
         """Compute the advantage of a sample, one number for all its tokens. Only a diagnosis under ``leaves: belief``

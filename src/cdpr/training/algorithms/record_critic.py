@@ -29,7 +29,6 @@ from ...credit.belief import true_names, verb_and_name_values
 from ...environment import FinalDiagnosis, RequestTest, State, Turn
 from ...environment.state import render_action, render_differential
 from ...seeding import derive_seed
-from ...settings import SettingsError
 from ...settings.section import Section, key
 from ...settings.variants import check_required
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
@@ -111,13 +110,10 @@ class RecordCritic(Algorithm):
 
     def __init__(self, context: Context):
         """Create reader and critic, and list the diagnoses and examinations of the training cases. Raises SettingsError
-        for an engine without torch models, and for settings other than ``requires`` names."""
+        for settings other than ``requires`` names."""
         super().__init__(context)
         check_required(type(self), self.settings)
-        if context.load_initial_model is None or not isinstance(context.policy, PolicyAgent):
-            raise SettingsError(
-                "training.algorithm: record_critic needs a model of its own: set training.engine: torch"
-            )
+        assert context.load_initial_model and isinstance(context.policy, PolicyAgent)  # as on the engine torch
         from ..torch.beliefs import Critic, Reader, index_by_first_token
 
         self.policy, self.prompts = context.policy, context.policy.prompts
@@ -336,8 +332,7 @@ class RecordCritic(Algorithm):
             verb_and_name_values(self.policy, turns[0], stop_share, self.options.reading_weight),
             *(request_shares[e] for e in requests),
         ]
-        weighted_turns = zip(turns, weights, strict=True)
-        return [Alternative(i=visit.i, turns=(t,), advantages=(1.0,), weights=(w,)) for t, w in weighted_turns]
+        return [Alternative(visit.i, (turn,), (1.0,), (w,)) for turn, w in zip(turns, weights, strict=True)]
 
     def state_dict(self) -> Any:
         """Return the weights of reader and critic, the states of their optimisers, and the examples that the critic

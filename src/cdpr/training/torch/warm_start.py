@@ -172,8 +172,7 @@ async def demonstrate(
         trajectory = await run_episode(environment, clinician, case, 0)
         states = trajectory.states if with_diagnoses else []
         diagnoses = [await clinician.act(state, True, 0) for state in states]
-        size = clinician.settings.environment.prompt.differential
-        differentials = tuple(clinician.differential(state, size) for state in trajectory.states)
+        differentials = tuple(map(clinician.differential, trajectory.states))
         episodes.append(DemonstratedEpisode(trajectory, tuple(diagnoses), differentials))
     return episodes
 
@@ -184,8 +183,8 @@ def name_truth(episode: DemonstratedEpisode) -> DemonstratedEpisode:
     *requests, last = episode.trajectory.steps
     turn = Turn(render_action(FinalDiagnosis(true_names(episode.trajectory.case)[0]), "full"))
     steps = (*requests, replace(last, turn=turn, action=parse_action(turn.text)))
-    trajectory = replace(episode.trajectory, steps=steps)
-    return replace(episode, trajectory=trajectory, diagnoses=(turn,) * len(episode.diagnoses))
+    diagnoses = (turn,) * len(episode.diagnoses)
+    return replace(episode, trajectory=replace(episode.trajectory, steps=steps), diagnoses=diagnoses)
 
 
 async def diagnose_whole_records(
@@ -220,8 +219,7 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
     have a loss. If the episode has ``diagnoses``, each is a further segment that branches off at its state.
 
     In such a branch only the name of the disease has a loss, not the words before it. It has no end-of-turn token."""
-    pairs = zip(episode.trajectory.steps, episode.differentials, strict=True)
-    steps = [_in_style(prompts, step, first_line) for step, first_line in pairs]
+    steps = [_in_style(prompts, *pair) for pair in zip(episode.trajectory.steps, episode.differentials, strict=True)]
     scored: list[int] = []
     branches: list[Segment] = []
     for t, step in enumerate(steps):
