@@ -95,6 +95,7 @@ def blind(
         runs_by_content: dict[tuple[Content, str], list[str]] = {}
         for run in sorted(runs):
             content = Content(**by_state_and_run[state, run].model_dump(exclude={"run"}))
+            # Equal proposals have one entry, or one for each run where they are not merged.
             runs_by_content.setdefault((content, "" if plan.merge_identical else run), []).append(run)
         for number, ((content, _), its_runs) in enumerate(runs_by_content.items()):
             name = _random_code("content", plan.seed, state, number)

@@ -92,7 +92,7 @@ def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> 
 
 def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> tuple[Ratings, list[str]]:
     """Read the forms at ``paths`` and compare them with ``items``, which were to be rated. Returns their ratings, and
-    one line for each problem."""
+    one line for each problem. With ``allow_missing`` a missing rating is no problem."""
     problems: list[str] = []
     forms_by_rater: dict[str, list[Form]] = {rater: [] for rater in items.forms}
     for path in list_files(paths):

@@ -101,6 +101,7 @@ def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
     exact = {name: total * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
     minimum = 1 if total >= len(sizes) else 0
     shares = {name: min(sizes[name], max(minimum, int(share))) for name, share in exact.items()}
+    # One draw less for the stratum that is most above its exact share; one more for that which is most below.
     while sum(shares.values()) > total:
         reducible = [name for name in shares if shares[name] > minimum]
         shares[max(reducible, key=lambda name: (shares[name] - exact[name], shares[name], name))] -= 1
