@@ -87,7 +87,8 @@ def meaning(name: str) -> Meaning:
 
 def _read(name: str) -> Meaning:
     """Read a name by the first rule that understands it, from exact lookup to guesses by single words. Returns at least
-    its class. Whether rules have left out words of the original name is not yet in ``whole``."""
+    its class, and an empty meaning for a remark or a text that is too long for a name. Whether rules have left out
+    words of the original name is not yet in ``whole``."""
     if len(name) > _LONGEST:
         return Meaning()
     name = _in_words_of_the_vocabulary(name)
@@ -96,10 +97,11 @@ def _read(name: str) -> Meaning:
     is_remark = no_examination(name)
     if not is_remark and (kind := _physical_kind(name)):
         return Meaning(kind=kind, whole=False)
-    if clinical_names(name):
+    if clinical_names(name):  # a LOINC name
         return _read_standard_name(name)
     if (found := _imaging(name) or _joined_listed(name)) or is_remark:
         return found or Meaning()
+    # From what is certain to guesses.
     sure = _without_aside(name) or _without_fillers(name) or _if_axes_agree(name, _by_words(name)) or _joined(name)
     likely = sure or _regions(name) or _by_head(name) or _of_any_specimen(name) or _by_target(name)
     return likely or _respelt(name) or _by_kind(name) or Meaning(kind=_class(name), whole=False)

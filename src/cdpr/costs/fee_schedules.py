@@ -77,8 +77,8 @@ class Table:
         self.rows = [(line, row) for line, row in padded if row[code] != last_header[code]]  # no repeated header
 
     def select(self, *names: str) -> list[tuple[int, Cells]]:
-        """Return the cells of these columns by name, with the line, for every row. Raises TableError for a column that
-        is missing or occurs twice."""
+        """Return (line, cells of the columns ``names`` by name) for every row. Raises TableError for a column that is
+        missing or occurs twice."""
         known = ", ".join("".join(filter(str.isprintable, name[:60])) for name in self.names if name)  # for messages
         for name in names:
             if name not in self.names:

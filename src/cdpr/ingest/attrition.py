@@ -100,8 +100,8 @@ class Attrition:
     tables: dict[str, int | str] = field(default_factory=dict)
 
     def drop(self, rule: str, case: str, place: str = "", name: str = "") -> None:
-        """Record that a case was dropped by ``rule``. ``place`` says where in the data the reason is, ``name`` which
-        words of the case they are. Raises ValueError for a rule that is not one of :data:`RULES`."""
+        """Record that the case with the identifier ``case`` was dropped by ``rule``. ``place`` says where in its data
+        the reason is, ``name`` which words gave it. Raises ValueError for a rule that is not one of :data:`RULES`."""
         if rule not in RULES:
             raise ValueError(f"{rule!r} is not in RULES")
         self.incidents.append(Incident(case, rule, "dropped", place, name))

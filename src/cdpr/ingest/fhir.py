@@ -96,6 +96,7 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     # A patient without encounters is one case.
     treated = {case.patient for case in cases} - {None}
     cases += [_Case(patient, None) for patient in of_kind(everything, "Patient") if patient not in treated]
+    # Named by encounters.
     diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
     by_patient: dict[Resource | None, list[_Case]] = defaultdict(list)
     for case in cases:

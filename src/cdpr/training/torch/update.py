@@ -66,6 +66,7 @@ class Sample:
         tokens are those that were sampled; prompts and observations have no loss."""
         turns = [step.turn for step in trajectory.steps]
         alternatives = [alternative for alternative in scored.alternatives if alternative.i == i]
+        # The trajectory's own replies first, then those that branch off from it.
         all_turns = list(turns)
         advantages = expand_to_tokens(turns, scored.decisions[i])
         weights = expand_to_tokens(turns, scored.weights[i])
