@@ -39,9 +39,9 @@ class ArchiveError(ValueError):
 
 @dataclass
 class Imported:
-    """The result of an import: how many answers of the archive were ``new``, were ``known`` already, or were
-    ``conflicting`` with another recorded answer to the same question, which stays. ``systems`` are the agents, judges
-    and matchers that use these answers."""
+    """The result of an import of recorded answers. It counts the answers of the archive that were ``new``, that were
+    ``known`` already, and that were ``conflicting``: another answer to the same question is recorded and stays.
+    ``systems`` are the agents, judges and matchers that use these answers."""
 
     new: int = 0
     known: int = 0
@@ -50,8 +50,9 @@ class Imported:
 
 
 class _Line(BaseModel):
-    """A line of an archive: an ``answer`` of ``model``, its question as fields (``asked``) and as the digest of these
-    fields (``question``), the date of the answer, and the ``systems`` (agents, judges, matchers) that use it."""
+    """A line of an archive: an ``answer`` of ``model`` with its date, and the ``systems`` (agents, judges, matchers)
+    that use it. ``asked`` is its question, the fields of the request that decide the answer; ``question`` is their
+    digest."""
 
     question: str
     model: str

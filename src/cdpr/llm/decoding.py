@@ -228,8 +228,9 @@ class BatchDecoder:
 
 
 class _Chunk:
-    """The rows of ``batch`` from ``start`` to before ``stop``, which are decoded together. ``cached`` are their prompts
-    in the prefix cache, in the order of ``batch.paths``; the prefill fills those of their slots that are new."""
+    """A part of a batch that is decoded together: the rows (completions) of ``batch`` from ``start`` to before
+    ``stop``. ``cached`` are their prompts in the prefix cache, in the order of ``batch.paths``; the prefill computes
+    the keys and values that are not there yet."""
 
     def __init__(self, decoder: BatchDecoder, batch: Batch, start: int, stop: int, cached: list[CachedPath]) -> None:
         """Prepare the rows (completions) of ``batch`` from ``start`` to before ``stop``. ``cached`` are their prompts

@@ -26,8 +26,8 @@ def as_path(tokens: Sequence[int]) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class CacheNode:
-    """A node of the tree: the tokens ``edge`` (as bytes) that lead to it from its parent, and the ``slots`` of their
-    keys and values.
+    """A node of the radix tree over token ids: the tokens ``edge`` (as bytes) that lead to it from its parent, and the
+    ``slots`` where their keys and values are stored.
 
     - ``used``: the number of the batch that used it last.
     - ``number``: counts the nodes in the order of their creation.
@@ -58,8 +58,8 @@ class CachedPath(NamedTuple):
 
 
 class PrefixCache:
-    """A cache of the keys and values of at most ``capacity`` tokens. When it is full, the least recently used leaves of
-    the tree are evicted. Slot 0 belongs to no token: padding reads and writes it."""
+    """A cache of the keys and values of at most ``capacity`` tokens, as a radix tree over token ids. When it is full,
+    the least recently used leaves of the tree are evicted. Slot 0 belongs to no token: padding reads and writes it."""
 
     def __init__(self, transformer: Transformer, capacity: int) -> None:
         """Make a cache for the keys and values of at most ``capacity`` tokens of ``transformer``."""

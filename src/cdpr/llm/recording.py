@@ -37,12 +37,13 @@ _ANSWER = TypeAdapter(Completion)
 
 
 class AnswerMissing(ModelUnavailable):
-    """A replay, which sends no requests, came to a question without a recorded answer."""
+    """A replay of recorded answers, which sends no requests, came to a question that has none. A question is a request
+    with everything that decides its answer."""
 
 
 class AnswerRow(NamedTuple):
-    """A row of the table ``answers``: the key of the question (:func:`question_key`), the name of the model, the
-    question and its answer as JSON text, and the time in ISO format."""
+    """A row of the database table ``answers``: the key of the question (:func:`question_key`), the name of the model,
+    the question (everything that decides the answer) and its answer as JSON text, and the time in ISO format."""
 
     question: str
     model: str
@@ -112,8 +113,8 @@ def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: 
 
 
 class RecordedModel(Model):
-    """A model that answers from recordings. It sends only questions without a recorded answer to the model ``inner``,
-    and records what that answers. Without ``inner`` it is a replay, which raises AnswerMissing for such questions.
+    """A model that answers from recordings. Only questions without a recorded answer are sent to the model ``inner``,
+    and its answers are recorded. Without ``inner`` it is a replay, which raises AnswerMissing for such questions.
 
     It takes only messages. Models that take token ids run in this process, where answers are free and repeatable.
     """

@@ -30,8 +30,8 @@ class InProcessSampler(Model):
     """A model that samples with a :class:`Transformer` in this process.
 
     It caches the keys and values of all prompts and completions until :meth:`refresh`. The cache and the completions
-    that are being decoded take 1.5 GiB of memory on a CPU, and on a GPU the share ``memory_share`` of its free memory.
-    Raises SettingsError for a tokenizer with token ids that the transformer does not have.
+    that are being decoded take 1.5 GiB of memory on a CPU; on a GPU the share ``memory_share`` of its free memory, but
+    at least 1.5 GiB. Raises SettingsError for a tokenizer with token ids that the transformer does not have.
     """
 
     tokenizer: ChatTokenizer

@@ -307,9 +307,9 @@ class OpenAIServer(ServedModel):
     """A server with OpenAI's protocol. It answers conversations, and with a ``tokenizer`` also prompts of token ids
     (vLLM).
 
-    The completion with the index k of a prompt of token ids depends on prompt, seed and k alone, also where one request
-    asks for several. Such requests ask for token ids (``return_token_ids``, vLLM 0.10.2 and later). From a server
-    without this the text is tokenised here, perhaps into other tokens than the sampled ones. There are no
+    For a prompt of token ids the completion with the index k depends on prompt, seed and k alone, also where one
+    request asks for several. The server is asked for token ids (``return_token_ids``, vLLM 0.10.2 and later). From a
+    server without this the text is tokenised here, perhaps into other tokens than the sampled ones. There are no
     log-probabilities, so completions cannot be trained on.
     """
 

@@ -52,15 +52,13 @@ class Sampling:
     first_line: bool = False
 
 
-TokenCount = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
-
-
 @dataclass(frozen=True)
 class Usage:
-    """The tokens of one call, as the model's server counts and charges them."""
+    """The tokens of one call, as the model's server counts and charges them. Counts of a server are checked by
+    :meth:`from_counts`."""
 
-    prompt_tokens: TokenCount
-    completion_tokens: TokenCount
+    prompt_tokens: int
+    completion_tokens: int
 
     @classmethod
     def from_counts(cls, prompt_tokens: Any, completion_tokens: Any) -> "Usage | None":

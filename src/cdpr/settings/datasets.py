@@ -74,21 +74,22 @@ class MimicSource(AgreementSource):
 
 
 class ClinicalBenchSource(LicensedSource):
-    """Settings of ClinicalBench."""
+    """Settings of the benchmark ClinicalBench: its file, and the language of its cases."""
 
     language: Literal["en", "zh", "both"] = key("en", decision="D19b")
     """Language of the cases; the benchmark has each in both."""
 
 
 class PrivateSource(AgreementSource):
-    """Settings of the CSV tables of a user's own hospital (docs/reference/private-format.md)."""
+    """Settings of the CSV tables of a user's own hospital (docs/reference/private-format.md): their folder, and how
+    decimals are written."""
 
     decimal_mark: Literal["point", "comma"] | None = key(None)
     """How decimals are written. Empty: numbers with a comma are refused, because 1,250 may be either."""
 
 
 class FhirSource(AgreementSource):
-    """Settings of a hospital's export in FHIR R4."""
+    """Settings of a hospital's export in FHIR R4: its files, and which results and diagnoses belong to a case."""
 
     path: str | None = key(None, is_path=True)
     """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: left out."""

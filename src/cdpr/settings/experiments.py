@@ -102,14 +102,15 @@ class AgentEntry(Section):
 
 
 class MDAgentsSettings(Section):
-    """The length of the debate of language models in the published agent MDAgents."""
+    """The length of the debate of language models in the published agent MDAgents: its rounds, and the turns of a
+    round."""
 
     rounds: PositiveInt = key(1, "Rounds of the debate (the code's: 5).", paper="Kim et al. 2024", decision="D32")
     turns: PositiveInt = key(2, "Turns of a round (the code's: 5).", paper="Kim et al. 2024", decision="D32")
 
 
 class DiagAgentSettings(Section):
-    """The prompt of the published agent DiagAgent."""
+    """The setting of the prompt of the published agent DiagAgent."""
 
     instruction: str | None = key(None, decision="D34", is_path=True)
     """File with the instruction of the model's training; empty: one of ours with the same labels."""

@@ -59,8 +59,8 @@ class NoProject(SettingsError):
 
 
 class UndeclaredSetting(SettingsError):
-    """Code reads a setting that it did not declare, so no run key would cover it. This is no AttributeError, which
-    ``getattr`` with a default would hide."""
+    """Code of a job reads a setting that the job did not declare. Its run key, the digest that decides whether it runs
+    again, would not cover this setting. This is no AttributeError, which ``getattr`` with a default would hide."""
 
 
 class Section(BaseModel):
