@@ -308,7 +308,7 @@ class OpenAIServer(ServedModel):
     (vLLM).
 
     For a prompt of token ids the completion with the index k depends on prompt, seed and k alone, also where one
-    request asks for several. The server is asked for token ids (``return_token_ids``, vLLM 0.10.2 and later). From a
+    request wants several. These requests want token ids in return (``return_token_ids``, vLLM 0.10.2 and later). From a
     server without this the text is tokenised here, perhaps into other tokens than the sampled ones. There are no
     log-probabilities, so completions cannot be trained on.
     """
