@@ -83,6 +83,7 @@ use rule make_forms as write_frames with:
         record="<results>/evaluations.run.json",
     log:
         "<logs>/write_frames.log",
+    priority: -1  # nothing waits for it: beside the results page, which leaves the other cores idle
     params:
         **job("write_frames"),
 

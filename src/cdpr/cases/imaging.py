@@ -5,12 +5,13 @@ import re
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
-from .patterns import compile_rewriting, fill, rewrite
+from .patterns import compile_any, compile_rewriting, fill, rewrite
 from .vocabulary import normalise
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
 _CONTRAST = [(phrase, re.compile(text)) for phrase, text in _TABLE["contrast"]]
 _PHRASES = compile_rewriting((rf"\b({phrase})\b", word) for word, phrase in _TABLE["phrases"].items())
+_ANY_PHRASE = compile_any(_PHRASES)
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]
@@ -78,4 +79,5 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
 
 def _plain(name: str) -> str:
     """Return the name in English and lower case, with its phrases replaced by the words that this module knows."""
-    return rewrite(normalise(in_english(name)), _PHRASES)
+    plain = normalise(in_english(name))
+    return rewrite(plain, _PHRASES) if _ANY_PHRASE.search(plain) else plain

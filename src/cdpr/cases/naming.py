@@ -18,7 +18,7 @@ from rapidfuzz.distance import OSA
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
 from .imaging import imaging_words, modality, regions
-from .patterns import compile_patterns, compile_rewriting, fill, rewrite
+from .patterns import compile_any, compile_patterns, compile_rewriting, fill, rewrite
 from .standard_names import clinical_names, reporting_names
 from .vocabulary import Term, examinations, normalise
 
@@ -36,6 +36,7 @@ _FILLERS, BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
 _SPELT, _REWRITTEN = compile_rewriting(_TABLE["spellings"]), compile_rewriting(_TABLE["rewritten"])
+_SPELT_OTHERWISE = compile_any(_SPELT)
 _AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
 _SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
@@ -239,6 +240,7 @@ def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
 # Examinations by their words.
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def words_of(name: str) -> frozenset[str]:
     """Return the set of words that distinguish an examination from others: without fillers such as "level", in one
     spelling, in the singular.
@@ -257,7 +259,8 @@ def words_of(name: str) -> frozenset[str]:
 def _alike(name: str) -> str:
     """Return the normalised name in American spelling, and with one form for words of one meaning ("angiogram",
     "angiography")."""
-    return rewrite(normalise(_PATTERN.possessive.sub("", name)), _SPELT)
+    plain = normalise(_PATTERN.possessive.sub("", name))
+    return rewrite(plain, _SPELT) if _SPELT_OTHERWISE.search(plain) else plain
 
 
 def _singular(word: str) -> str:

@@ -47,6 +47,12 @@ def compile_rewriting(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> R
     return [(re.compile(pattern), text) for pattern, text in (rules.items() if isinstance(rules, Mapping) else rules)]
 
 
+def compile_any(rules: Rewriting) -> re.Pattern[str]:
+    """One expression that finds something where any of ``rules`` does, in a fraction of the time. Their expressions may
+    have no references to groups."""
+    return re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in rules))
+
+
 def rewrite(text: str, rules: Rewriting) -> str:
     """Return the text after the replacements of all ``rules``, one after another; each works on the result of the one
     before."""

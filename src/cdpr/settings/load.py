@@ -78,7 +78,7 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
     ``agents`` and ``models`` of the checkout are added, unless ``data`` has others. Raises SettingsError, which begins
     with ``source`` and names the first bad key and the nearest valid one."""
     try:
-        return Settings.model_validate({**registries(), **data})
+        return Settings.model_validate(data if data.keys() >= REGISTRIES.keys() else {**registries(), **data})
     except ValidationError as error:
         # A misspelt key is also a missing one: the misspelling is reported.
         problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
