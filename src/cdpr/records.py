@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from .files import DigestCache
 
-SCHEMA_VERSION = 2
 # Names in MLflow: the tag with the run key, and the experiment of most stages.
 KEY_TAG = "cdpr.run_key"
 PIPELINE = "cdpr/pipeline"
@@ -34,7 +33,7 @@ class RunRecord(BaseModel):
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True, ser_json_inf_nan="constants")
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 2
     stage: str = ""
     experiment: str = PIPELINE
     run_key: str = ""

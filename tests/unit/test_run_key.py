@@ -8,7 +8,7 @@ import pytest
 
 from cdpr.files import DigestCache
 from cdpr.pipeline.experiment import Experiment
-from cdpr.pipeline.run_key import code_digest, import_closure, package_folder
+from cdpr.pipeline.run_key import PACKAGE_FOLDER, code_digest, import_closure
 from cdpr.pipeline.running import list_contents
 from cdpr.pipeline.stages import STAGES
 from cdpr.records import FileDigest, RunRecord
@@ -84,7 +84,7 @@ def test_digest_sees_code_and_data_but_not_comments_layout_or_strangers(package)
 def test_code_of_settings_records_and_jobs_counts_but_no_declaration_of_a_setting(tmp_path, file, old, new, counts):
     copies = [tmp_path / name / "cdpr" for name in ("before", "after")]
     for copy in copies:
-        shutil.copytree(package_folder(), copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PACKAGE_FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
     text = (copies[1] / file).read_text(encoding="utf-8")
     assert old in text
     (copies[1] / file).write_text(text.replace(old, new, 1) if old else text + new, encoding="utf-8")

@@ -438,6 +438,6 @@ def test_what_serving_lacks_is_told_before_anything_runs(project, tmp_path):
         plan.begin(["one"])
     llama = settings.serving.model_copy(update={"program": "llama_cpp", "command": None})
     assert any("no file" in text for text in missing(Experiment(settings.model_copy(update={"serving": llama})), "one"))
-    assert missing(Experiment(settings), "one") == ()
+    assert missing(Experiment(settings), "one") == []
     with pytest.raises(SettingsError, match=r"'other' is no job.*doctor"):
         evaluate_served(Experiment(settings), "other")

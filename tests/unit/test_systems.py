@@ -41,13 +41,22 @@ def test_every_entry_says_what_a_user_must_know():
         assert entry.key_names == PROVIDERS[entry.provider].keys
 
 
-def test_nothing_is_asked_unless_somebody_said_so():
+def export(monkeypatch, **keys: str) -> None:
+    """Let these be all keys of providers in the environment."""
+    for name in (name for provider in PROVIDERS.values() for name in provider.keys):
+        monkeypatch.delenv(name, raising=False)
+    for name, key in keys.items():
+        monkeypatch.setenv(name, key)
+
+
+def test_nothing_is_asked_unless_somebody_said_so(monkeypatch):
     """Not even where every key is at hand."""
-    plan, keys = plan_of(), {name: "zqkey" for provider in PROVIDERS.values() for name in provider.keys}
+    plan = plan_of()
+    export(monkeypatch, **{name: "zqkey" for provider in PROVIDERS.values() for name in provider.keys})
     asked = [name for name in plan.agents if plan.settings.agents[name].model in plan.settings.models]
     assert asked == []
     for name in ("gpt_5_4", "claude_sonnet_4_6", "gemini_3_1_flash", "deepseek_v4"):
-        [lacks] = missing(plan, name, keys)
+        [lacks] = missing(plan, name)
         assert lacks.startswith(f"models.{plan.settings.agents[name].model}.enabled: true")
 
 
@@ -94,9 +103,10 @@ def test_one_job_evaluates_what_is_quick_on_all_benchmarks():
         (OPEN, "zero_test", {}, ["not run: real cases have no known model"], True),
     ],
 )  # fmt: skip
-def test_what_a_row_lacks_and_how_to_supply_it(changes, row, keys, lacks, planned):
+def test_what_a_row_lacks_and_how_to_supply_it(changes, row, keys, lacks, planned, monkeypatch):
+    export(monkeypatch, **keys)
     plan = plan_of(**changes)
-    found = missing(plan, row, keys)
+    found = missing(plan, row)
     assert len(found) == len(lacks) and all(text in told for text, told in zip(lacks, found, strict=True)), found
     assert (row in plan.agents) is planned == (why_not_run(plan.settings, row) == "")
 
@@ -110,7 +120,8 @@ def test_a_run_that_lacks_something_is_refused_before_its_first_job(monkeypatch)
 
 
 def test_all_rows_are_listed_with_both_names(capsys, monkeypatch):
-    found = systems(plan_of(), {})
+    export(monkeypatch)
+    found = systems(plan_of())
     settings = load_settings()
     assert {system.row for system in found} == {*settings.agents, *labels_of(settings, "main_table")}
     assert len({system.paper for system in found} - {""}) == 18, "rows of the paper's Table 1"

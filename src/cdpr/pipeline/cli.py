@@ -37,7 +37,7 @@ from ..problems import explain
 from ..settings import Settings, SettingsError, generate, is_trained, load_settings
 from ..settings.datasets import DATASETS, IN_DOMAIN
 from ..settings.variants import changed_settings
-from . import housekeeping, mlflow_index
+from . import housekeeping, mlflow_index, systems
 from .experiment import Experiment
 from .running import request_jobs, run_jobs
 from .served import evaluate_served, own_server
@@ -172,8 +172,7 @@ def _load_experiment(args: argparse.Namespace) -> Experiment:
 def _run_stage(args: argparse.Namespace) -> None:
     """Run the jobs of a stage, one for each combination of the values of its options."""
     names = STAGES[args.command].options
-    values = [getattr(args, name) for name in names]
-    jobs = [dict(zip(names, combination, strict=True)) for combination in product(*values)]
+    jobs = [dict(zip(names, values, strict=True)) for values in product(*(getattr(args, name) for name in names))]
     inputs, outputs = _read_paths("--input", args.input), _read_paths("--output", args.output)
     requests = request_jobs(args.command, jobs, inputs, outputs, args.key)
     run_jobs(_load_experiment(args), requests, own_server)
@@ -246,13 +245,12 @@ def _plan_training(args: argparse.Namespace) -> None:
         print("training.engine is torch, for which there is no plan; name settings of the engine verl, for example "
               "--configfile config/paper.yaml (docs/how-to/train-at-scale.md)")  # fmt: skip
         return
-    state = Path(experiment.state) / "RUN_KEY"
     runs = [settings_of(run) for run in experiment.evidence("write_claims").runs if is_trained(run)]
     names = dict.fromkeys([*_COMPARED, args.run.rpartition("-seed")[0]])
     # A variant that cannot be trained has a column too, a forecast.
     columns = {_COMPARED.get(name, name): changed_settings(experiment.settings, name) for name in names}
     policy = Path(args.init_policy or settings.policy.model)
-    print(write_plan(settings, policy, state, columns, runs))
+    print(write_plan(settings, policy, Path(experiment.state) / "RUN_KEY", columns, runs))
 
 
 @_command()
@@ -282,11 +280,10 @@ def _clean_state(args: argparse.Namespace) -> None:
 )
 def _recordings(args: argparse.Namespace) -> None:
     """Give recorded answers about open cases to others, or read theirs."""
-    from ..llm import archive
+    from ..llm.archive import run_export, run_import
 
     settings = load_settings(*args.settings)
-    export = args.action == "export"
-    print(archive.run_export(settings, args.file, args.system) if export else archive.run_import(settings, args.file))
+    print(run_export(settings, args.file, args.system) if args.action == "export" else run_import(settings, args.file))
 
 
 @_command(_argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."))
@@ -307,9 +304,7 @@ def _spend(args: argparse.Namespace) -> None:
 @_command()
 def _systems(args: argparse.Namespace) -> None:
     """List every row of the main table, what it takes, and what it still needs to run here."""
-    from .systems import render, systems
-
-    print(render(systems(_load_experiment(args))))
+    print(systems.render(systems.systems(_load_experiment(args))))
 
 
 @_command()
@@ -338,18 +333,18 @@ def _why(args: argparse.Namespace) -> None:
 )
 def _config(args: argparse.Namespace) -> int:
     """Explain settings; write or check their schema and config/README.md."""
-    root = Path()
+    outdated: list[str] = []
     if args.explain:
         print(generate.explain_key(args.explain, load_settings(*args.settings)))
-        return 0
-    if not (root / "workflow").is_dir():
-        raise SettingsError(f"{root.resolve()}: no project here; go to the folder with config.yaml and workflow/")
-    if args.write:
-        print("\n".join(f"wrote {path}" for path in generate.write_files(root)))
-        return 0
-    outdated = generate.outdated_files(root)
-    for path in outdated:
-        print(f"{path} differs from src/cdpr/settings; run `cdpr config --write`")
+    elif not Path("workflow").is_dir():
+        raise SettingsError(f"{Path.cwd()}: no project here; go to the folder with config.yaml and workflow/")
+    elif args.write:
+        print("\n".join(f"wrote {path}" for path in generate.write_files(Path())))
+    else:
+        outdated = generate.outdated_files(Path())
+        print(
+            "".join(f"{path} differs from src/cdpr/settings; run `cdpr config --write`\n" for path in outdated), end=""
+        )
     return 1 if outdated else 0
 
 

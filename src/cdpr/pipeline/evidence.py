@@ -1,10 +1,9 @@
 """The evaluations and training runs that each table and figure is made of."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..report import methods
 from ..report.methods import Method
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from .experiment import Experiment
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """The results that a table or figure reads: ``evaluations``, each a (run, data set), and ``training``, names of
     training runs such as ``cdpr-seed0``."""
 

@@ -1,13 +1,12 @@
 """One configuration seen from the workflow: its runs and data sets, the files behind its results, and run keys."""
 
+import functools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-
-from cachetools import cachedmethod
 
 from ..files import DigestCache, write_text
 from ..job import PageEntry
@@ -42,8 +41,8 @@ class Experiment:
         self.state = str(Path(self.settings.paths.state))
         # A dry run elsewhere leaves no folder behind: only a run makes the one of the state.
         self.digests = DigestCache(Path(self.state) / "digests.json" if Path(self.state).is_dir() else None)
-        self._code_digests: dict[tuple[str, ...], str] = {}
-        self._evidence: dict[tuple, Evidence] = {}
+        self._digest_code = functools.cache(lambda roots: code_digest(roots, cache=self.digests))
+        self.evidence = functools.cache(self._find_evidence)
         self._locks: list[ExitStack] = []
 
     # Runs and data sets
@@ -72,8 +71,7 @@ class Experiment:
         """The path of the user's own raw data; None where the synthetic hospital writes them."""
         return self.settings.data.source(dataset).path
 
-    @cachedmethod(lambda self: self._evidence)
-    def evidence(self, stage: str) -> Evidence:
+    def _find_evidence(self, stage: str) -> Evidence:
         """The evaluations and training runs that a table or figure is made of; none for another stage."""
         return EVIDENCE[stage](self) if stage in EVIDENCE else Evidence()
 
@@ -91,8 +89,8 @@ class Experiment:
             return []
         pairs = {pair for stage in EVIDENCE for pair in self.evidence(stage).evaluations}
         slow = {name for name, agent in self.settings.agents.items() if agent.model and not agent.own_policy}
-        runs = sorted({run for run, _ in pairs} - slow)
-        return [run for run in runs if all((run, dataset) in pairs for dataset in BENCHMARKS)]
+        complete = {run for run, _ in pairs if all((run, dataset) in pairs for dataset in BENCHMARKS)}
+        return sorted(complete - slow)
 
     # Files
 
@@ -179,15 +177,11 @@ class Experiment:
         settings. The code of the job is these and all that they import, directly or not."""
         settings, _ = self.settings_of(stage, options)
         entry = stage_of(stage)
-        module_of_stage, _, _ = entry.target(settings).partition(":")
-        return [module_of_stage, *entry.hidden(self, options).modules]
+        return [entry.target(settings).partition(":")[0], *entry.hidden(self, options).modules]
 
     def code(self, stage: str, options: Options) -> str:
         """The digest of a job's code."""
-        roots = tuple(self.code_roots(stage, options))
-        if roots not in self._code_digests:
-            self._code_digests[roots] = code_digest(roots, cache=self.digests)
-        return self._code_digests[roots]
+        return self._digest_code(tuple(self.code_roots(stage, options)))
 
     def current_keys(self) -> set[str]:
         """Compute the run keys of all jobs of this configuration that keep work in ``state/``."""

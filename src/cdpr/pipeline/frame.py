@@ -18,7 +18,7 @@ from ..files import path_digest, write_text
 from ..job import Job
 from ..locks import hold
 from ..records import FileDigest, RunRecord
-from .run_key import package_folder
+from .run_key import PACKAGE_FOLDER
 
 _PACKAGES = ["cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang", "ray"]
 
@@ -122,7 +122,7 @@ def describe_files(paths: Mapping[str, Path]) -> dict[str, FileDigest]:
 
 def _find_commit() -> str | None:
     """The git commit of the checkout that holds the package; None outside a checkout."""
-    command = ["git", "-C", str(package_folder()), "rev-parse", "HEAD"]
+    command = ["git", "-C", str(PACKAGE_FOLDER), "rev-parse", "HEAD"]
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip() or None
     return None

@@ -5,12 +5,13 @@ Each function describes one kind of job. It takes the experiment and the options
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..agents.build import agent_code, agent_entry, own_reads
 from ..llm.spec import module_of, modules_of
-from ..settings import Settings, digest, is_served, judging_models, model_of, project_folder
+from ..settings import digest, is_served, judging_models, model_of, project_folder
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER
 from ..settings.judging import DECIDING, SECOND, TABLES
@@ -26,22 +27,16 @@ Options = Mapping[str, str]
 _PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
 
 
-@dataclass(frozen=True)
-class HiddenInputs:
+class HiddenInputs(NamedTuple):
     """``values``: JSON values by name, such as digests of files. ``modules``: modules that the job imports by a name in
     the settings, so that no ``import`` statement shows them."""
 
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = MappingProxyType({})
     modules: tuple[str, ...] = ()
 
     def __or__(self, other: "HiddenInputs") -> "HiddenInputs":
         """Unite the values and modules of both."""
         return HiddenInputs({**self.values, **other.values}, self.modules + other.modules)
-
-
-def no_hidden_inputs(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Most jobs have none."""
-    return HiddenInputs()
 
 
 def describe_datasets(experiment: "Experiment", options: Options) -> HiddenInputs:
@@ -158,9 +153,3 @@ def describe_forms(experiment: "Experiment", options: Options) -> HiddenInputs:
     """The forms of the expert study print the data sets, and why methods are left out of the comparison."""
     reasons = HiddenInputs({"left_out": left_out(experiment.settings)})
     return reasons | describe_ratings(experiment, options) | describe_datasets(experiment, options)
-
-
-def training_function(settings: Settings) -> str:
-    """The function, ``module:name``, of a training on the engine of the settings."""
-    engine = "verl.launch" if settings.training.engine == "verl" else "torch.trainer"
-    return f"cdpr.training.{engine}:train_policy"

@@ -29,14 +29,13 @@ def clean_state(experiment: Experiment) -> tuple[list[Path], list[Path]]:
 
 def find_altered(results: Path) -> dict[Path, str]:
     """Compare all results with the digests in their run.json; returns what is wrong, by path: files that are gone or
-    edited, and records that are in the place of another job's. MLflow's database changes by itself and is left out."""
+    edited, and records that are in the place of another job's."""
     faults: dict[Path, str] = {}
-    for record_path in record_files(results):
-        record = RunRecord.read(record_path)
-        altered = [path for path in record.altered_outputs(record_path) if path.name != "mlflow.db"]
-        faults |= {path: "not what was written" if path.exists() else "gone" for path in altered}
-        if exchanged := record.describe_exchange(record_path):
-            faults[record_path] = exchanged
+    for file in record_files(results):
+        record = RunRecord.read(file)
+        faults |= {path: "not what was written" if path.exists() else "gone" for path in record.altered_outputs(file)}
+        if exchanged := record.describe_exchange(file):
+            faults[file] = exchanged
     return faults
 
 
@@ -55,8 +54,7 @@ def record_of(experiment: Experiment, result: Path) -> Path:
     if result.name.endswith("run.json") and result.is_file():
         return result
     records = _records_by_output(experiment)
-    whole = result.resolve()
-    for path in (whole, *whole.parents):
+    for path in (result.resolve(), *result.resolve().parents):
         if path in records:
             return records[path]
     outputs = [str(path) if (name := os.path.relpath(path)).startswith("..") else name for path in records]
@@ -73,8 +71,7 @@ def list_differences(experiment: Experiment, record: Path) -> list[str]:
     lines, waiting = list[str](), [record]
     for path in waiting:  # the list grows while it is read
         old = RunRecord.read(path)
-        exchanged = old.describe_exchange(path)
-        changes = [exchanged] if exchanged else _list_changes(experiment, old)
+        changes = [exchanged] if (exchanged := old.describe_exchange(path)) else _list_changes(experiment, old)
         lines += [line if path == record else f"{path}: {line}" for line in changes]
         inputs = [file.path for file in old.inputs.values()]
         if old.stage in EVIDENCE:

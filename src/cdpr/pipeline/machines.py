@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,9 @@ def follow_jobs(executor: Any) -> str:
     are changed. Returns a line for the user, empty where nothing is changed."""
     if getattr(executor, "status_command", None) != "sacct":
         return ""
-    try:
-        answer = subprocess.run(["sacct", "--noheader", "--starttime", "now"], capture_output=True, timeout=60)
-        if answer.returncode == 0:
-            return ""
-    except (OSError, subprocess.TimeoutExpired):
-        pass
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(["sacct", "--noheader", "--starttime", "now"], capture_output=True, timeout=60, check=True)
+        return ""
     executor.status_command = "squeue"
     return "\n`sacct` does not answer (this Slurm keeps no accounts): `squeue` is asked how jobs end."
 
@@ -86,13 +84,9 @@ def acting_machine(settings: Settings, elsewhere: Collection[str] = ()) -> dict[
     if not _uses_gpu(settings):
         return dict(_CPU)
     without_gpu = {name for name, entry in settings.agents.items() if entry.knows_hospital} | {*elsewhere}
-    with_gpu = _with_gpus(1)
-
-    def resources(wildcards: Any) -> dict[str, Any]:
-        """The resources of the job with these wildcards."""
-        return {"mem_mb": with_gpu["mem_mb"]} if getattr(wildcards, "run", "") in without_gpu else with_gpu
-
-    return by_wildcards(resources, with_gpu)
+    gpu = _with_gpus(1)
+    memory = {"mem_mb": gpu["mem_mb"]}
+    return by_wildcards(lambda wildcards: memory if getattr(wildcards, "run", "") in without_gpu else gpu, gpu)
 
 
 def acting_threads(settings: Settings) -> int:

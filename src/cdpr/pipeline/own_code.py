@@ -17,12 +17,12 @@ from ..settings import Settings, SettingsError, variants
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS
 from ..settings.queries import user_files
-from .run_key import PACKAGE, file_of, files_of, import_closure, is_installed, package_folder
+from .run_key import PACKAGE, PACKAGE_FOLDER, file_of, files_of, import_closure, is_installed
 
 _real_path = functools.lru_cache(4096)(os.path.realpath)
-_PACKAGE_FOLDER = _real_path(str(package_folder())) + os.sep
-_FILES_MODULE = _PACKAGE_FOLDER + "files.py"  # reads files for others
-_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/", _PACKAGE_FOLDER)
+_OURS = _real_path(str(PACKAGE_FOLDER)) + os.sep
+_FILES_MODULE = _OURS + "files.py"  # reads files for others
+_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/", _OURS)
 _user_modules: dict[str, str] = {}  # names of the user's modules by file
 _allowed: set[str] = set()  # files, and folders whose files, may be read
 _faults: list[str] = []
@@ -39,14 +39,14 @@ def watch(settings: Settings) -> None:
     named = [*map(algorithm_module, map(str, algorithms)), *(entry.acts for entry in settings.agents.values()),
              *(entry.importer for entry in DATASETS.values() if entry.importer)]  # fmt: skip
     roots = {name.partition(":")[0] for name in named if name.split(".")[0] != PACKAGE}
-    roots = {root for root in roots if file_of(root, package_folder())}  # others are reported where they are loaded
+    roots = {root for root in roots if file_of(root)}  # others are reported where they are loaded
     if not roots:
         return
     if not _user_modules:
         sys.addaudithook(_check_event)
     for name in import_closure(sorted(roots)):
         if name.split(".")[0] != PACKAGE:
-            _user_modules[_real_path(str(file_of(name, package_folder())))] = name
+            _user_modules[_real_path(str(file_of(name)))] = name
             allow(files_of(name))
     allow(path for _, path in user_files(settings))
     allow(named_files(changes))
@@ -68,8 +68,7 @@ def allow(paths: Iterable[str | Path]) -> None:
 def check() -> None:
     """Raise UndeclaredFile for a file that was read although it is not declared, also where the error was caught."""
     if _faults:
-        fault = _faults[0]
-        _faults.clear()
+        fault, _faults[:] = _faults[0], []
         raise UndeclaredFile(fault)
 
 
@@ -95,7 +94,7 @@ def _user_module_at_work() -> str:
     does. What a library reads while it is imported, and what this package reads, is no matter of the user's module."""
     frame = sys._getframe(2)
     while (file := _real_path(frame.f_code.co_filename)) not in _user_modules:
-        of_package = file.startswith(_PACKAGE_FOLDER) and file != _FILES_MODULE
+        of_package = file.startswith(_OURS) and file != _FILES_MODULE
         if frame.f_code.co_name == "<module>" or of_package or frame.f_back is None:
             return ""
         frame = frame.f_back

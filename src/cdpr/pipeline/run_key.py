@@ -14,6 +14,7 @@ from .. import PUBLIC
 from ..files import DigestCache, file_digest
 
 PACKAGE = "cdpr"
+PACKAGE_FOLDER = Path(cdpr.__file__).parent
 
 # Modules that decide when and where stages run, or record that they ran, but not what they compute.
 BOOKKEEPING = ("cdpr.pipeline.",)
@@ -21,14 +22,14 @@ BOOKKEEPING = ("cdpr.pipeline.",)
 SETTINGS = "cdpr.settings"
 
 
-def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> str:
+def code_digest(roots: Sequence[str], source: Path = PACKAGE_FOLDER, cache: DigestCache | None = None) -> str:
     """Digest all code and package data that the modules ``roots`` can reach; returns 16 hexadecimal digits.
 
     Comments, docstrings and layout do not count. Of the modules outside this package those of the user count, and the
     files in their ``FILES``; not those of installed packages, unless a root is in one. ``source`` is the folder of the
     package, ``cache`` keeps the digests of single files. Raises ModuleNotFoundError for a root that does not exist.
     """
-    source, cache = source or package_folder(), cache or DigestCache(None)
+    cache = cache or DigestCache(None)
     digest = hashlib.sha256()
     modules = import_closure(roots, source, cache)
     for name in modules:
@@ -43,10 +44,10 @@ def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestC
     return digest.hexdigest()[:16]
 
 
-def import_closure(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> list[str]:
+def import_closure(roots: Sequence[str], source: Path = PACKAGE_FOLDER, cache: DigestCache | None = None) -> list[str]:
     """List the modules, of the package or of the user, that the modules ``roots`` import, directly or not, also inside
     functions; sorted, with the roots. Raises ModuleNotFoundError for a root that does not exist."""
-    source, cache = source or package_folder(), cache or DigestCache(None)
+    cache = cache or DigestCache(None)
     for root in roots:
         if file_of(root, source) is None:
             raise ModuleNotFoundError(f"{root}: no such module; correct the name, or put its folder on PYTHONPATH")
@@ -77,34 +78,25 @@ def is_installed(path: Path) -> bool:
 
 def files_of(name: str) -> list[Path]:
     """List the data files and folders that a module of the user names in ``FILES = (...)``, relative to its folder."""
-    path = file_of(name, package_folder())
-    if path is None:
+    if (path := file_of(name)) is None:
         return []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and "FILES" in [getattr(target, "id", "") for target in node.targets]:
-            return [path.parent / file for file in ast.literal_eval(node.value)]
-    return []
-
-
-def package_folder() -> Path:
-    """The folder of the installed package."""
-    return Path(cdpr.__file__).parent
+    assigned = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign)]
+    lists = [node.value for node in assigned if "FILES" in [getattr(target, "id", "") for target in node.targets]]
+    return [path.parent / file for value in lists for file in ast.literal_eval(value)]
 
 
 # The caches below last as long as the process: one planning asks for the same file many times.
 
 
 @functools.cache
-def file_of(name: str, source: Path) -> Path | None:
+def file_of(name: str, source: Path = PACKAGE_FOLDER) -> Path | None:
     """Find the file of a module, without importing it; None where there is none. ``source`` is the folder of this
     package; other modules are searched for on ``sys.path``."""
     top, *rest = name.split(".")
     bases = [source] if top == PACKAGE else [Path(folder or ".") / top for folder in sys.path]
-    for base in bases:
-        for path in (base.joinpath(*rest, "__init__.py"), base.joinpath(*rest).with_suffix(".py")):
-            if path.is_file():
-                return path
-    return None
+    stems = [base.joinpath(*rest) for base in bases]
+    files = (path for stem in stems for path in (stem / "__init__.py", stem.with_suffix(".py")))
+    return next(filter(Path.is_file, files), None)
 
 
 @functools.cache
@@ -163,9 +155,6 @@ class _CodeThatRuns(ast.NodeTransformer):
 @functools.cache
 def _data_digests(folder: Path) -> list[tuple[Path, str]]:
     """The path and SHA-256 of each file other than Python in a package, without its sub-packages."""
-    digests = []
-    for path in sorted(folder.rglob("*")):
-        packages = [parent for parent in path.parents if (parent / "__init__.py").exists()]
-        if packages[0] == folder and path.is_file() and path.suffix not in (".py", ".pyc"):
-            digests.append((path, file_digest(path)))
-    return digests
+    files = [path for path in sorted(folder.rglob("*")) if path.suffix not in (".py", ".pyc") and path.is_file()]
+    packages = [next(parent for parent in path.parents if (parent / "__init__.py").exists()) for path in files]
+    return [(path, file_digest(path)) for path, package in zip(files, packages, strict=True) if package == folder]

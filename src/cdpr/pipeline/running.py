@@ -4,9 +4,8 @@ import pkgutil
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..records import RunRecord
 from ..settings import SettingsError, TrainedRun, digest
@@ -20,8 +19,7 @@ PathLists = Mapping[str, Sequence[str]]
 ServerOf = Callable[[Experiment, str, Options], AbstractContextManager[Any]]
 
 
-@dataclass(frozen=True)
-class JobRequest:
+class JobRequest(NamedTuple):
     """A job to run: its stage, its options, and its input and output files by name, in whose paths ``<results>`` means
     the results folder. The output ``record`` is the job's run.json, by default beside the first output. ``key`` is
     the run key, computed when left out."""
@@ -57,7 +55,7 @@ def run_jobs(experiment: Experiment, requests: Sequence[JobRequest], server_of: 
     kept_rows = []
     for request in requests:
         if several and "run" in request.options and (policy := experiment.acting_policy(request.options["run"])):
-            request = replace(request, inputs={**request.inputs, "policy": request.inputs.get("policy", policy)})
+            request = request._replace(inputs={"policy": policy, **request.inputs})
         with server_of(experiment, request.stage, request.options) as server:
             run_stage(experiment, request, server)
         # Snakemake deletes the outputs of all jobs when one fails: the rows stay under `state` until all have ended.
@@ -111,10 +109,8 @@ def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[s
     unfinished work belongs to its inputs too."""
     name, options = request.stage, request.options
     settings, seed = experiment.settings_of(name, options)
-    run = options.get("run", "")
-    trained = TrainedRun.parse(run)
-    variant = {"variant": run} if run else {}
-    tags = {"variant": trained.variant, "seed": str(trained.seed)} if trained else variant
+    trained = TrainedRun.parse(run := options.get("run", ""))
+    tags = {"variant": trained.variant, "seed": str(trained.seed)} if trained else {"variant": run} if run else {}
     digests = frame.describe_files({label: path for label, path in inputs.items() if path.exists()})
     contents = [part for file in digests.values() for part in list_contents(Path(file.path), file.sha256)]
     behind = map(experiment.resolve_path, experiment.files_behind(name) if name in EVIDENCE else [])

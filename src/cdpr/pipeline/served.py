@@ -8,8 +8,8 @@ import json
 import shutil
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..agents.build import agent_class, agent_entry
 from ..llm.own_server import OwnServer
@@ -26,8 +26,7 @@ _STAGE = "evaluate_agent"
 _LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
 
-@dataclass(frozen=True)
-class ServedJob:
+class ServedJob(NamedTuple):
     """A job that starts a server for a model and runs the episodes of ``evaluations``, each a (run, data set).
 
     ``model`` is an entry of models.yaml, a trained run, or ``policy``, the one that training starts from. ``name`` is
@@ -53,8 +52,7 @@ def served_jobs(experiment: Experiment) -> list[ServedJob]:
     for run, dataset in dict.fromkeys(pair for name in EVIDENCE for pair in experiment.evidence(name).evaluations):
         entry = agent_entry(experiment.settings, run)
         if is_served(experiment.settings, entry):
-            policy = POLICY if run in experiment.settings.agents else run
-            model = policy if entry.own_policy else str(entry.model)
+            model = (POLICY if run in experiment.settings.agents else run) if entry.own_policy else str(entry.model)
             evaluations.setdefault((model, _dataset_group(dataset)), []).append((run, dataset))
     return [ServedJob(model + group, model, tuple(pairs)) for (model, group), pairs in evaluations.items()]
 

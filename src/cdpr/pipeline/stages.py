@@ -18,7 +18,7 @@ from ..settings.load import expand_keys, restrict
 from ..settings.variants import RUNTIME
 from . import hidden_inputs as hidden
 from .hidden_inputs import HiddenInputs, Options
-from .run_key import package_folder
+from .run_key import PACKAGE_FOLDER
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -32,6 +32,7 @@ _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "traini
 # Settings that every stage may read and that change no result.
 _NEUTRAL = ("tier", "paths", "tracking")
 _RUN_AND_DATASET = ("run", "dataset")
+_ENGINES = {"torch": "torch.trainer", "verl": "verl.launch"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Stage:
     reads: tuple[str, ...] = ()
     ignores: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    hidden: Callable[["Experiment", Options], HiddenInputs] = hidden.no_hidden_inputs
+    hidden: Callable[["Experiment", Options], HiddenInputs] = lambda experiment, options: HiddenInputs()
     files: tuple[str, ...] = ()
     own_reads: Callable[[Settings, Options], tuple[str, ...]] = lambda settings, options: ()
     experiment: str = PIPELINE
@@ -85,10 +86,10 @@ class Stage:
         return expand_keys(reads, ignores) | expand_keys(declared)
 
 
-_REPORT = {path.stem: path.read_text("utf-8") for path in sorted(package_folder().joinpath("report").glob("*.py"))}
+_REPORT = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
 _FUNCTION = re.compile(r"^(?:def )?((?:write|plot)_\w+)(?:\(settings: Settings, job: Job\)| = )", re.MULTILINE)
+# The module of each table that the results page shows whole, by the name of the table.
 TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT.items() if "\ndef sheet(" in text}
-"""The module of each table that the results page shows whole, by the name of the table."""
 
 
 def _report_stage(call: str) -> Stage:
@@ -105,9 +106,7 @@ def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
 STAGES = {
     **{name: _report_stage(f"cdpr.report.{module}:{name}") for module, text in _REPORT.items()
        for name in _FUNCTION.findall(text)},
-    "make_hospital": Stage(
-        "cdpr.hospital.raw_files:make_hospital", ("hospital",), hidden=hidden.describe_hospital
-    ),
+    "make_hospital": Stage("cdpr.hospital.raw_files:make_hospital", ("hospital",), hidden=hidden.describe_hospital),
     "ingest_dataset": Stage(
         "cdpr.ingest.run:ingest_dataset",
         ("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases"),
@@ -128,7 +127,7 @@ STAGES = {
         ("warm_start", "costs", *DECISIONS), files=("policy.model",),
     ),
     "train_policy": Stage(
-        hidden.training_function,
+        lambda settings: f"cdpr.training.{_ENGINES[settings.training.engine]}:train_policy",
         ("training", "credit", "comparators", "warm_start.cases", *DECISIONS),
         (*RUNTIME, *_JUDGED), ("run",), hidden.describe_training, ("policy.model",),
         lambda settings, options: algorithm_class(settings.training.algorithm).reads, "cdpr/training", live=True,

@@ -3,10 +3,9 @@
 import importlib.util
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..agents.build import agent_entry
 from ..files import file_type
@@ -22,12 +21,9 @@ if TYPE_CHECKING:
     from .experiment import Experiment
 
 _WIDTH = 118  # characters of a line
-Environment = Mapping[str, str]
-Lacks = tuple[str, ...]  # what is missing, each with how to supply it
 
 
-@dataclass(frozen=True)
-class System:
+class System(NamedTuple):
     """A row of the main table: its name in ``agents.yaml`` (or as a variant), its ``label`` in tables, its row in the
     ``paper``, and its ``model`` if that is not the policy. ``missing`` lists what has to be supplied before it can run.
     """
@@ -37,135 +33,134 @@ class System:
     group: str
     paper: str
     model: ModelEntry | None
-    missing: Lacks
+    missing: list[str]
 
 
-def systems(experiment: "Experiment", environment: Environment = os.environ) -> list[System]:
-    """List all rows in the table's order, then the models that judge and match. ``environment`` are the environment
-    variables, which may hold keys."""
+def systems(experiment: "Experiment") -> list[System]:
+    """List all rows in the table's order, then the models that judge and match."""
     settings, listed = experiment.settings, []
     agents = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
         name = agents.get(method.name)
         model = model_of(settings, settings.agents[name]) if name else None
-        lacks = missing(experiment, name, environment) if name else _policy_lacks(settings)
+        lacks = missing(experiment, name) if name else list(_policy_lacks(settings))
         listed.append(System(name or method.name, method.label, method.group, method.paper, model, lacks))
     for asker, key in ASKERS.items():
         if judge := judging_models(settings).get(key):
-            label = judge.label or judge.id or value_at(settings, key)
-            lacks = _judge_lacks(settings, key, environment)
+            label, lacks = judge.label or judge.id or value_at(settings, key), list(_judge_lacks(settings, key))
             listed.append(System(asker, label, "Judges and matcher", "", judge, lacks))
     return listed
 
 
-def missing(experiment: "Experiment", run: str, environment: Environment = os.environ) -> Lacks:
-    """List what an agent, or a trained run, lacks, each with how to supply it; empty where it can run."""
+def missing(experiment: "Experiment", run: str) -> list[str]:
+    """List what an agent, or a trained run, lacks, each with how to supply it; empty where it can run. Keys of
+    providers are environment variables."""
     settings, agent = experiment.settings, agent_entry(experiment.settings, run)
     reasons = [methods.why_unfit(settings, run, dataset) for dataset in BENCHMARKS]
     if all(reasons):
-        return tuple(dict.fromkeys(reasons))
+        return list(dict.fromkeys(reasons))
     model = model_of(settings, agent)
     if model is None:
-        return _policy_lacks(settings, is_served(settings, agent)) if agent.own_policy else ()
+        return list(_policy_lacks(settings, is_served(settings, agent))) if agent.own_policy else []
     if model.where is None and is_served(settings, agent):
-        return _server_lacks(settings, f"models.{agent.model}.weights", model)
-    return _model_lacks(settings, f"agents.{run}.model", str(agent.model), model, environment)
+        return list(_server_lacks(settings, f"models.{agent.model}.weights", model))
+    return list(_model_lacks(settings, f"agents.{run}.model", str(agent.model), model))
 
 
 def refuse_what_lacks(experiment: "Experiment", runs: Iterable[str]) -> None:
     """Raise SettingsError with everything that these runs and their judges lack, before hours of other work."""
     settings = experiment.settings
     lacks = {run: missing(experiment, run) for run in runs}
-    lacks |= {key: _judge_lacks(settings, key, os.environ) for key in judging_models(settings) if lacks}
+    lacks |= {key: list(_judge_lacks(settings, key)) for key in judging_models(settings) if lacks}
     lines = [f"  {name}: {text}" for name, texts in lacks.items() for text in texts]
     if lines:
         raise SettingsError("these cannot be run yet:\n" + "\n".join(lines))
 
 
-def _policy_lacks(settings: Settings, served: bool = False) -> Lacks:
+# What something lacks, each with how to supply it.
+
+
+def _policy_lacks(settings: Settings, served: bool = False) -> Iterator[str]:
     """What is missing before the policy can act, on a server of its job if it is ``served``."""
-    folder, lacks = settings.policy.model, list[str]()
+    folder = settings.policy.model
     if folder != "tiny" and not file_type(folder):
         remedy = "put a model's weights there (`hf download ID --local-dir FOLDER`), or name where they are"
-        lacks.append(f"policy.model: there is no folder {folder}; {remedy}")
+        yield f"policy.model: there is no folder {folder}; {remedy}"
     elif folder != "tiny":  # a server may read what this process does not
-        lacks += _folder_faults("policy.model", refuse_code if served else check_folder, folder)
+        yield from _folder_faults("policy.model", refuse_code if served else check_folder, folder)
     if served and (program := describe_missing_program(settings.serving)):
-        lacks.append(program)
-    return tuple(lacks)
+        yield program
 
 
-def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> Lacks:
+def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> Iterator[str]:
     """What ``check`` finds wrong with a model's folder, which the setting ``key`` names."""
     try:
         check(Path(folder))
     except SettingsError as error:
-        return (f"{key}: {error}",)
-    return ()
+        yield f"{key}: {error}"
 
 
-def _server_lacks(settings: Settings, key: str, model: ModelEntry) -> Lacks:
-    """What is missing before a job can start a server: the program, or the file of the setting ``key``."""
-    if settings.calls.mode == "replay":  # recorded answers are enough
-        return ()
+def _server_lacks(settings: Settings, key: str, model: ModelEntry) -> Iterator[str]:
+    """What is missing before a job can start a server: the program, or the file of the setting ``key``. Nothing where
+    recorded answers are enough."""
     serving, weights = settings.serving, model.weights or model.id
-    program = describe_missing_program(serving)
-    lacks = [program] if program else []
-    if serving.program == "llama_cpp" and not serving.command and not Path(weights).is_file():
-        lacks.append(f"{key}: {weights!r} is no file; name the GGUF file that llama.cpp reads")
-    return tuple(lacks)
+    if settings.calls.mode != "replay" and (program := describe_missing_program(serving)):
+        yield program
+    reads_a_file = serving.program == "llama_cpp" and not serving.command
+    if settings.calls.mode != "replay" and reads_a_file and not Path(weights).is_file():
+        yield f"{key}: {weights!r} is no file; name the GGUF file that llama.cpp reads"
 
 
-def _judge_lacks(settings: Settings, key: str, environment: Environment) -> Lacks:
+def _judge_lacks(settings: Settings, key: str) -> Iterator[str]:
     """What is missing before the judge or matcher of the setting ``key`` can answer."""
     name, model = value_at(settings, key), judging_models(settings)[key]
     if model.folder is None and not model.id:
-        return (f"{key}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}",)
-    return _model_lacks(settings, key, name, model, environment)
+        yield f"{key}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}"
+    else:
+        yield from _model_lacks(settings, key, name, model)
 
 
-def _model_lacks(settings: Settings, key: str, name: str, model: ModelEntry, environment: Environment) -> Lacks:
-    """What is missing before the model ``name``, which the setting ``key`` names, can be called."""
+def _model_lacks(settings: Settings, key: str, name: str, model: ModelEntry) -> Iterator[str]:
+    """What is missing before the model ``name``, which the setting ``key`` names, can be called. Recorded answers need
+    no server."""
     key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
         serving = f"let a job start its server here: serving: {{program: vllm, models: [{name}]}}"
-        return (f"{key}: a server's address (http://HOST:PORT/v1) or a folder with its weights; or {serving}",)
-    if model.folder:
-        if not (Path(model.folder) / "config.json").is_file():
-            fault = f"{model.folder} is neither an entry of workflow/models.yaml nor a Hugging Face folder"
-            return (f"{key}: {fault} (no config.json)",)
-        return _folder_faults(key, check_folder, model.folder)
-    if settings.calls.mode == "replay":  # recorded answers are enough
-        return ()
-    package = kind_of(model.where)
-    lacks = [] if importlib.util.find_spec(package) else [f"the package `{package}`: pip install {package}"]
-    if model.paid and not any(environment.get(variable) for variable in model.key_names):
-        lacks.append(f"a key: export {' or '.join(model.key_names)}=...")
-    if model.paid and not model.enabled:
-        lacks.append(f"models.{name}.enabled: true, since every answer costs money")
-    return (*lacks, *_address_lacks(settings, key, name, model.where, model))
+        yield f"{key}: a server's address (http://HOST:PORT/v1) or a folder with its weights; or {serving}"
+    elif model.folder and not (Path(model.folder) / "config.json").is_file():
+        fault = f"{model.folder} is neither an entry of workflow/models.yaml nor a Hugging Face folder"
+        yield f"{key}: {fault} (no config.json)"
+    elif model.folder:
+        yield from _folder_faults(key, check_folder, model.folder)
+    elif settings.calls.mode != "replay":
+        package = kind_of(model.where)
+        if not importlib.util.find_spec(package):
+            yield f"the package `{package}`: pip install {package}"
+        if model.paid and not any(map(os.environ.get, model.key_names)):
+            yield f"a key: export {' or '.join(model.key_names)}=..."
+        if model.paid and not model.enabled:
+            yield f"models.{name}.enabled: true, since every answer costs money"
+        yield from _address_lacks(settings, key, name, model.where, model)
 
 
-def _address_lacks(settings: Settings, key: str, name: str, address: str, model: ModelEntry) -> list[str]:
+def _address_lacks(settings: Settings, key: str, name: str, address: str, model: ModelEntry) -> Iterator[str]:
     """What is missing before a model at an address may be called: its price where there is a budget, and an agreement
     for the text of credentialed cases."""
     from ..llm.guard import GovernanceError, is_local
     from ..llm.spending import has_unknown_cost
 
     credentialed = [dataset for dataset in BENCHMARKS if settings.data.source(dataset).credentialed]
-    agreed, lacks = (settings.governance.remote_agreement or "").strip(), []
     try:
         if settings.calls.budget_usd is not None and has_unknown_cost(model, address):
             prices = f"models.{name}.prices" if name in settings.models else None
-            lacks.append(f"{prices or f'an entry of `models` for {name}, with `prices`'}: what its answers cost "
-                         "({input: 0, output: 0} where they are free), since calls.budget_usd is set")  # fmt: skip
+            yield (f"{prices or f'an entry of `models` for {name}, with `prices`'}: what its answers cost "
+                   "({input: 0, output: 0} where they are free), since calls.budget_usd is set")  # fmt: skip
         is_here = kind_of(address) == "openai" and is_local(address)
-        if credentialed and not is_here and not agreed:
-            lacks.append(f"governance.remote_agreement: the agreement under which the text of {', '.join(credentialed)}"
-                         " may go to another machine")  # fmt: skip
+        if credentialed and not is_here and not (settings.governance.remote_agreement or "").strip():
+            yield (f"governance.remote_agreement: the agreement under which the text of {', '.join(credentialed)}"
+                   " may go to another machine")  # fmt: skip
     except GovernanceError as error:
-        return [f"{key}: {error}"]
-    return lacks
+        yield f"{key}: {error}"
 
 
 def render(rows: Sequence[System]) -> str:
@@ -176,13 +171,12 @@ def render(rows: Sequence[System]) -> str:
     lines: list[str] = []
     for group in dict.fromkeys(system.group for system in rows):
         lines.append(group)
-        for system in rows:
-            if system.group == group:
-                state = "not yet" if system.missing else "ready"
-                lines.append(f"  {state:<7}  {system.row:<{width}}  {system.label}")
-                for bullet, text in [("", _describe(system)), *(("- ", text) for text in system.missing)]:
-                    wrap.initial_indent, wrap.subsequent_indent = indent + bullet, indent + " " * len(bullet)
-                    lines += wrap.wrap(text)
+        for system in (system for system in rows if system.group == group):
+            state = "not yet" if system.missing else "ready"
+            lines.append(f"  {state:<7}  {system.row:<{width}}  {system.label}")
+            for bullet, text in [("", _describe(system)), *(("- ", text) for text in system.missing)]:
+                wrap.initial_indent, wrap.subsequent_indent = indent + bullet, indent + " " * len(bullet)
+                lines += wrap.wrap(text)
         lines.append("")
     ready = sum(not system.missing for system in rows)
     lines.append(f"{ready} of {len(rows)} rows can be run now. Prices are US dollars per million tokens.")
