@@ -8,6 +8,7 @@ import pytest
 
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.run_key import code_digest, import_closure
+from cdpr.pipeline.stages import STAGES
 from cdpr.report.methods import main_methods
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.section import UndeclaredSetting
@@ -205,3 +206,26 @@ def test_a_file_that_a_rule_reads_is_declared_or_an_error(tmp_path, name, code, 
         assert f"the module {name} reads" in ended.stderr
     else:
         assert ended.returncode == 0, ended.stderr[-2000:]
+
+
+@pytest.mark.parametrize("stage", ["ingest_dataset", "evaluate_agent"])
+def test_an_importer_or_a_judge_that_reads_what_its_stage_does_not_declare_is_an_error(tmp_path, stage):
+    """Both get the settings of the stage that calls them."""
+    options = {"dataset": "private", "run": "warm_start"}
+    seen = STAGES[stage].view(settings(tmp_path), options, stage)
+    with pytest.raises(UndeclaredSetting, match=rf"hospital.*add hospital to `reads` of {stage}"):
+        _ = seen.hospital
+
+
+def test_agents_that_know_the_synthetic_hospital_are_in_no_table_of_ones_own_cases(tmp_path):
+    """Their evaluations of a demo run before may lie in the same results."""
+    synthetic, mine = (
+        Experiment(settings(tmp_path, **change)) for change in ({}, {"data": {"private": {"path": "."}}})
+    )
+    knowing = {name for name, agent in mine.settings.agents.items() if agent.knows_hospital}
+    assert len(knowing) == 6
+    for of, dataset, are_shown in ((synthetic, "private", True), (mine, "private", False), (mine, "mimic_iv", True)):
+        for stage in ("write_effort", "plot_every_agent", "write_report"):
+            shown = {run for run, of_run in of.evidence(stage).evaluations if of_run == dataset}
+            assert bool(shown & knowing) is are_shown and "warm_start" in shown
+        assert bool(of.evaluations(knowing, [dataset])) is are_shown
