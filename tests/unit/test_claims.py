@@ -380,7 +380,7 @@ def test_only_real_cases_at_the_paper_scale_are_the_papers(results):
 
 def test_variants_meet_with_the_seeds_that_both_have(results):
     evidence = Evidence(SYNTHETIC, results)
-    runs = {other: [m.runs for m in evidence.cells(["cdpr", other], "accuracy", "mimic_iv").methods]
+    runs = {other: [m.runs for m in evidence.metric_samples(["cdpr", other], "accuracy", "mimic_iv").methods]
             for other in ("grpo", "candidates_2", "warm_start")}  # fmt: skip
     both = ("cdpr-seed0", "cdpr-seed1")
     assert runs["grpo"] == [both, ("grpo-seed0", "grpo-seed1")]

@@ -35,7 +35,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                    for row in comparisons.compare_pairs(results, pairs, decoding)]  # fmt: skip
         words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
         for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
-            parts.append(layout.part(settings, f"ablations.{table}", rows, decoding, **words))
+            parts.append(layout.table(settings, f"ablations.{table}", rows, decoding, **words))
         for level, change in zip(levels, [{}, *changes], strict=True):
             variant = level["method"]
             printed = comparisons.paper_cells(paper[variant], _PRINTED) if variant in paper else {}
@@ -44,7 +44,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             csv_rows.append(level | printed | names | comparisons.add_prefix("change_", change) | tests)
     labels = labels_of(settings, "ablations")
     printed_table = [row | {"ours": labels.get(variant)} for variant, row in paper.items()]
-    parts.append(layout.part(settings, "ablations.paper", printed_table))
+    parts.append(layout.table(settings, "ablations.paper", printed_table))
     return layout.declared_sheet(settings, "ablations", parts, csv_rows)
 
 

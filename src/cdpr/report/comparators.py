@@ -31,8 +31,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         levels = [summary_with_tokens(results, method, decoding) for method in results.methods]
         changes = comparisons.compare_pairs(results, pairs, decoding)
         words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
-        parts.append(layout.part(settings, "comparators.levels", levels, decoding, **words))
-        parts.append(layout.part(settings, "comparators.changes", changes, decoding, **words))
+        parts.append(layout.table(settings, "comparators.levels", levels, decoding, **words))
+        parts.append(layout.table(settings, "comparators.changes", changes, decoding, **words))
         change_of = {row["method"]: comparisons.add_prefix("change_", row) for row in changes}
         for row in levels:
             names = {"decoding": decoding, "variant": row["method"], "method": row["label"]}

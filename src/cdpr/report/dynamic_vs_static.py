@@ -34,14 +34,14 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         after = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
         shown = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
         words["findings"] = comparisons.describe_changes([change], shown)
-        parts.append(layout.part(settings, "dynamic_vs_static.levels", [before, after], decoding, **words))
-        parts.append(layout.part(settings, "dynamic_vs_static.changes", [change], decoding, **words))
+        parts.append(layout.table(settings, "dynamic_vs_static.levels", [before, after], decoding, **words))
+        parts.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
         # A row without figures shows no change either.
         changed = {} if "reason" in after else comparisons.add_prefix("change_", change)
         for row in (before, after | changed):
             csv_rows.append(row | comparisons.paper_cells(paper[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
     printed = [paper[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
-    parts.append(layout.part(settings, "dynamic_vs_static.paper", printed))
+    parts.append(layout.table(settings, "dynamic_vs_static.paper", printed))
     return layout.declared_sheet(settings, "dynamic_vs_static", parts, csv_rows)
 
 

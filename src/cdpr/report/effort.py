@@ -39,7 +39,7 @@ def spent_part(settings: Settings) -> list[tuple[str, Table]]:
     numbers = [name for name, value in bills[0].items() if not isinstance(value, str)]
     total = {"system": "In all"} | {name: sum(bill[name] for bill in bills) for name in numbers}
     total |= {f"{column}_mark": "total" for column in total}
-    return [layout.part(settings, "effort.spent", [*bills, total])]
+    return [layout.table(settings, "effort.spent", [*bills, total])]
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> tuple[str, Table]:
@@ -53,7 +53,7 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
         if method.runs and (prices := _prices(results.settings, method)):
             price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} "
                                f"answered ({prices.source}, {prices.date}).")  # fmt: skip
-    return layout.part(results.settings, "effort.levels", rows, decoding, source=mark, table=label, prices=price_notes)
+    return layout.table(results.settings, "effort.levels", rows, decoding, source=mark, table=label, prices=price_notes)
 
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:

@@ -171,7 +171,7 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
     columns = [Column(dimension.name, dimension.title, marked=2, higher_is_better=True) for dimension in rubric()]
     star = f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the dimensions."
     missing = f"{analysis.missing} ratings are missing; means are over what there is."
-    return layout.part(
+    return layout.table(
         settings, "expert_study.scores", rows, columns=columns, raters=raters, states=analysis.states,
         cases=analysis.cases, source=_label(settings, analysis.source),
         among="one of them" if analysis.source in analysis.runs else "none of them",
@@ -190,7 +190,7 @@ def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[s
             "than": _label(settings, test.than), "dimension": titles[test.dimension], "difference_low": test.low,
             "difference_high": test.high, "difference_mark": favour})  # fmt: skip
     ours = _label(settings, analysis.ours)
-    return layout.part(settings, "expert_study.tests", rows, raters=raters, ours=ours, target=analysis.target)
+    return layout.table(settings, "expert_study.tests", rows, raters=raters, ours=ours, target=analysis.target)
 
 
 def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
@@ -201,7 +201,7 @@ def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> tup
         ends = {"alpha": alpha.value, "alpha_low": alpha.low, "alpha_high": alpha.high}
         text = "undefined" if None in ends.values() else None
         rows.append({"dimension": dimension.title, **ends, "alpha_text": text})
-    return layout.part(settings, "expert_study.agreement", rows, raters=raters)
+    return layout.table(settings, "expert_study.agreement", rows, raters=raters)
 
 
 def _csv_rows(settings: Settings, analysis: Analysis) -> list[Row]:

@@ -134,7 +134,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                 rows.append(row)
                 if "reason" not in row:
                     csv_rows.append(row)
-        parts.append(layout.part(settings, "frontier.levels", rows, decoding, **words))
+        parts.append(layout.table(settings, "frontier.levels", rows, decoding, **words))
     return layout.declared_sheet(settings, "frontier", parts, csv_rows)
 
 

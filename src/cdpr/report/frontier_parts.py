@@ -27,7 +27,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         rows = [summary_with_tokens(results, method, decoding) | _exact_columns(results, method, decoding)
                 for method in results.methods]  # fmt: skip
-        parts.append(layout.part(settings, "frontier_parts.levels", rows, decoding, remarks=results.notes()))
+        parts.append(layout.table(settings, "frontier_parts.levels", rows, decoding, remarks=results.notes()))
         csv_rows += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
     parts.append(_grid_table(settings, folder))
     return layout.declared_sheet(settings, "frontier_parts", parts, csv_rows)
@@ -79,4 +79,4 @@ def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
     columns = [Column(step, step, "100 U / w after so many iterations") for step in all_steps]
     words: dict[str, Any] = {"validation_cases": settings.data.validation_cases, "weight": GRID_WEIGHT}
     all_rows = [row for rows in rows_by_rule.values() for row in rows]
-    return layout.part(settings, "frontier_parts.grid", all_rows, columns=columns, **words)
+    return layout.table(settings, "frontier_parts.grid", all_rows, columns=columns, **words)

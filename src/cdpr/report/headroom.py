@@ -18,12 +18,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     rows = [_row(headroom, resolutions[headroom.dataset]) for headroom in checked.headrooms]
     first_decoding = checked.headrooms[0].decoding
     obstacles = [f"{text}." for of_dataset in checked.obstacles.values() for text in of_dataset]
-    answer = layout.part(
+    answer = layout.table(
         settings, "headroom.answer", [row for row in rows if row["decoding"] == first_decoding],
         first=first_decoding, verdict=preflight.verdict(checked), start=preflight.starting_utility(checked),
         share=preflight.CASE_SHARE, sd=preflight.SEED_SD, obstacles=obstacles,
     )  # fmt: skip
-    gain = layout.part(
+    gain = layout.table(
         settings, "headroom.gain", rows, backbone=backbone(settings), reading_aim=100 * preflight.READING_AIM,
         gain_aim=100 * preflight.GAIN_AIM, ratio_aim=preflight.COST_TO_TEST_AIM,
         paper_ratio=preflight.PAPER_COST_TO_TEST, weaknesses=[f"{text}." for text in checked.weaknesses],

@@ -33,9 +33,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         diagnoses, missing = _judged_diagnoses(results, decoding)
         rows = _agreement_rows(settings, decoding, diagnoses)
         words: dict[str, Any] = {"judges": judge_labels(settings), "missing": missing}
-        parts.append(layout.part(settings, "judge_agreement.agreement", rows, decoding, **words))
-        flips, accuracies = _flip_rows(results, diagnoses), diagnoses.groupby(["method", "dataset"]).ngroups
-        parts.append(layout.part(settings, "judge_agreement.flips", flips, decoding, differ=len(flips), all=accuracies))
+        parts.append(layout.table(settings, "judge_agreement.agreement", rows, decoding, **words))
+        flips = _flip_rows(results, diagnoses)
+        counts = {"differ": len(flips), "all": diagnoses.groupby(["method", "dataset"]).ngroups}
+        parts.append(layout.table(settings, "judge_agreement.flips", flips, decoding, **counts))
         csv_rows += rows
     return layout.declared_sheet(settings, "judge_agreement", parts, csv_rows)
 

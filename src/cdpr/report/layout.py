@@ -73,12 +73,12 @@ def notes(group: str) -> list[str]:
     return list(_declared()[group]["notes"])
 
 
-def shared(*names: str) -> list[Column]:
+def shared_columns(*names: str) -> list[Column]:
     """Return the columns of these ``names`` that ``tables.yaml`` declares for several tables."""
     return [Column(**_declared()["columns"][name]) for name in names]
 
 
-def part(
+def table(
     settings: Settings, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
 ) -> tuple[str, Table]:
     """Make the table that ``tables.yaml`` declares as ``GROUP.TABLE`` of these rows. Returns its heading and the table.
@@ -86,8 +86,8 @@ def part(
     ``columns`` are added after the declared ones. ``words`` fill the braces of heading, caption and notes. A note
     ``{word}`` whose word is a list becomes a note for each of its items; an empty note is left out.
     """
-    group, _, table = name.partition(".")
-    declared = _declared()[group][table]
+    group, _, table_name = name.partition(".")
+    declared = _declared()[group][table_name]
     used = [word for word in _WORDS if f"{{{word}}}" in str(declared)]
     words |= {word: _WORDS[word](settings, decoding) for word in used}
     heading, caption, label = (declared.get(field, "").format(**words) for field in ("heading", "caption", "label"))
@@ -107,7 +107,7 @@ def _declared_columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> 
     """Return the columns that one entry of a declaration stands for: a shared column (the entry is its name), a column
     per metric (``metrics``), or one column (its fields)."""
     if isinstance(entry, str):
-        return shared(entry)
+        return shared_columns(entry)
     if "metrics" in entry:
         names = entry["metrics"]
         metrics = comparisons.IN_DOMAIN_METRICS if names == "in_domain" else [METRICS[name] for name in names]

@@ -31,7 +31,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                 for method in results.methods for dataset in DATASETS]  # fmt: skip
         by_dataset = [row | {"heading": label} for dataset, label in DATASETS.items() for row in rows
                       if row["dataset"] == dataset]  # fmt: skip
-        parts.append(layout.part(settings, "leak_control.levels", by_dataset, decoding, remarks=results.notes(),
+        parts.append(layout.table(settings, "leak_control.levels", by_dataset, decoding, remarks=results.notes(),
                                  taken_out=changes, notices=notices(settings)))  # fmt: skip
         csv_rows += rows
     return layout.declared_sheet(settings, "leak_control", parts, csv_rows)

@@ -66,7 +66,7 @@ def main_results_table(
         "missing": [f"{row['label']}, missing: {files}" for row in rows for files in row["missing"]],
         "legend": notes, "main": " (main)" if is_main else "", "about": caption, "table": label,
     }  # fmt: skip
-    return layout.part(results.settings, "main_table.levels", rows, decoding, _main_columns(results), **words)
+    return layout.table(results.settings, "main_table.levels", rows, decoding, _main_columns(results), **words)
 
 
 def _main_columns(results: Results) -> list[Column]:
@@ -104,11 +104,11 @@ def _paired_table(results: Results, first: Method, second: Method, decoding: str
     pairs = [(first, second, dataset) for dataset in results.datasets]
     changes = comparisons.compare_pairs(results, pairs, decoding)
     columns = comparisons.interval_columns(COMPARED, "Δ ", short=True)
-    columns += layout.shared("seed_sd", "discordant", "p", "p_holm")
+    columns += layout.shared_columns("seed_sd", "discordant", "p", "p_holm")
     words: dict[str, Any] = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}"}
     words["findings"] = comparisons.describe_changes(changes, COMPARED)
     words["judging"] = results.judging_notes()
-    return layout.part(results.settings, "main_table.paired", changes, decoding, columns, **words)
+    return layout.table(results.settings, "main_table.paired", changes, decoding, columns, **words)
 
 
 def interval_table(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
@@ -129,7 +129,7 @@ def interval_table(results: Results, decoding: str, mark: str, label: str = "mai
             row = results.summary(method, dataset, decoding)
             rows.append(row | {"label": f"{method.label}, {dataset_label}"} if "reason" in row else row)
     words: dict[str, Any] = {"judging": results.judging_notes(), "resamples": results.settings.evaluation.bootstrap}
-    return layout.part(results.settings, "main_table.intervals", rows, decoding, columns, source=mark, table=label,
+    return layout.table(results.settings, "main_table.intervals", rows, decoding, columns, source=mark, table=label,
                        **words)  # fmt: skip
 
 
@@ -162,8 +162,8 @@ def _paper_table(settings: Settings, methods: Sequence[Method]) -> tuple[str, Ta
     groups = {dataset: f"{DATASETS[dataset]} ({domain(dataset)})" for dataset in AVERAGED} | {AVERAGE: "Average"}
     columns = [Column(f"{dataset}.{figure}", METRICS[metric].short, group)
                for dataset, group in groups.items() for figure, metric in _PRINTED.items()]  # fmt: skip
-    columns += layout.shared("ours")
-    return layout.part(settings, "main_table.paper", list(rows.values()), columns=columns)
+    columns += layout.shared_columns("ours")
+    return layout.table(settings, "main_table.paper", list(rows.values()), columns=columns)
 
 
 MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)

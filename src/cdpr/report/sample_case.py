@@ -36,7 +36,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     try:
         case, test_cases = choose_case(settings, folder / "cases" / f"{IN_DOMAIN}.jsonl")
     except NotMeasured as error:
-        hidden = layout.part(settings, "sample_case.hidden", [{"field": "Sample case", "reason": error.reason}])
+        hidden = layout.table(settings, "sample_case.hidden", [{"field": "Sample case", "reason": error.reason}])
         rows = [{"part": "case", "name": "status", "text": error.reason}]
         return layout.declared_sheet(settings, "sample_case", [hidden], rows)
     agents = list(agent_rows(settings, case, folder))
@@ -117,7 +117,7 @@ def _case_table(settings: Settings, case: CaseRecord, test_cases: int) -> tuple[
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
     rows = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole))]
     source, seed = source_of(settings, IN_DOMAIN).label, settings.evaluation.seed
-    return layout.part(settings, "sample_case.case", rows, among=test_cases, seed=seed, source=source)
+    return layout.table(settings, "sample_case.case", rows, among=test_cases, seed=seed, source=source)
 
 
 def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table]:
@@ -125,7 +125,7 @@ def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table
     rows = [{"exam": exam, "result": result, "price": case.exam_cost_map.get(exam),
              "group": case.exam_billing_group.get(exam, "")}
             for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
-    return layout.part(settings, "sample_case.examinations", rows)
+    return layout.table(settings, "sample_case.examinations", rows)
 
 
 def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]:
@@ -137,7 +137,7 @@ def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]
         label = f"{row['label']}, seed {row['seed']}"
         rows.append(row | ({"label": label} if seed_in_label else {"seed": row["seed"] or None}))
     diverged = [f"{row['diverged']}; it is shown with the weights before." for row in agents if row.get("diverged")]
-    return layout.part(settings, "sample_case.agents", rows, settings.evaluation.decodings[0], broken=diverged)
+    return layout.table(settings, "sample_case.agents", rows, settings.evaluation.decodings[0], broken=diverged)
 
 
 def _summary_fields(case: CaseRecord) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ BACKBONE = "Qwen3-4B-Instruct-2507"
 
 
 @dataclass(frozen=True)
-class Cells:
+class MetricSamples:
     """One metric of one or two methods on the same cases, in the units of the printed tables (accuracy in %).
 
     ``samples`` [1 + resamples, methods] are first their means, then their bootstrap means; a resample has the same
@@ -115,7 +115,7 @@ class Evidence:
             raise NotMeasured(row["reason"])
         return row
 
-    def cells(self, names: Sequence[str], metric: str, on: str) -> Cells:
+    def metric_samples(self, names: Sequence[str], metric: str, on: str) -> MetricSamples:
         """Return a metric of the methods ``names`` with bootstrap samples of the same cases. All trained methods count
         with the same number of seeds.
 
@@ -129,7 +129,7 @@ class Evidence:
         counts = [of_dataset[0]["n"] for of_dataset in rows.values()]
         cases = counts[0] if on in rows else "+".join(map(str, counts))
         void = self.results.why_void(methods, on, self.decoding)
-        return Cells(metric, tuple(methods), samples, right, cases, void)
+        return MetricSamples(metric, tuple(methods), samples, right, cases, void)
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
         """Return the curves of ``metrics`` over the training of each of the variants ``names``, with the seeds that all

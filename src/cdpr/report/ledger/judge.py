@@ -75,7 +75,7 @@ def agrees_with(printed: float, rounding: float, printed_error: float, measured:
 def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Comparison:
     """Return the statistic of a claim, measured on as many test cases as the paper has. The mean of a single method has
     the interval of the tables. Raises NotMeasured where results are missing, or are of another number of cases."""
-    cells = evidence.cells([claim.of, claim.than] if claim.than else [claim.of], claim.metric, claim.on)
+    cells = evidence.metric_samples([claim.of, claim.than] if claim.than else [claim.of], claim.metric, claim.on)
     paper_cases = int(read_paper()[f"text:cases.{claim.on}"])
     if cells.cases != paper_cases:
         raise NotMeasured(f"{cells.cases} cases were evaluated; the figure is of {paper_cases}")
@@ -100,7 +100,7 @@ def _measure_final_accuracy(claim: FigureClaim, evidence: Evidence) -> Compariso
 def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
     """Compare two methods on the same test cases: one above or below the other, or both close together. Returns the
     verdict. Raises NotMeasured where results are missing."""
-    pair = evidence.cells([claim.of, claim.than], claim.metric, claim.on)
+    pair = evidence.metric_samples([claim.of, claim.than], claim.metric, claim.on)
     first, second = pair.samples.T
     difference = Effect.of_samples(first - (claim.times or 1.0) * second)
     if claim.within:
@@ -152,11 +152,11 @@ def _compare_with_rivals(
     A rival that was not run might refute the claim, so the claim is reproduced only where all were run. Raises
     NotMeasured where the method was not run, or none of its rivals.
     """
-    evidence.cells([name], claim.metric, claim.on)  # raises NotMeasured
+    evidence.metric_samples([name], claim.metric, claim.on)  # raises NotMeasured
     comparisons = []
     for rival in rivals:
         with suppress(NotMeasured):
-            comparison = evidence.cells([name, rival], claim.metric, claim.on).compare("difference")
+            comparison = evidence.metric_samples([name, rival], claim.metric, claim.on).compare("difference")
             comparisons.append(replace(comparison, support=comparison.measured.toward(claim.side)))
     if not comparisons:
         raise NotMeasured(f"none of the {len(rivals)} other {noun} was run")
@@ -172,12 +172,12 @@ def _compare_with_rivals(
 def _judge_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     """Compare a method's metric on one data set with its metric on each of the others; returns the verdict. Data sets
     have different cases, which are resampled independently. Raises NotMeasured where results are missing."""
-    here = evidence.cells([claim.of], claim.metric, claim.on)
+    here = evidence.metric_samples([claim.of], claim.metric, claim.on)
     comparisons = []
     for dataset in DATASETS:
         if dataset == claim.on:
             continue
-        there = evidence.cells([claim.of], claim.metric, dataset)
+        there = evidence.metric_samples([claim.of], claim.metric, dataset)
         lead = Effect.of_samples((here.samples - there.samples)[:, 0]).toward(claim.side)
         text = f"{DATASETS[dataset]} {there.samples[0, 0]:.2f} against {DATASETS[claim.on]} {here.samples[0, 0]:.2f}"
         comparisons.append(replace(here.compare("difference"), measured=lead, support=lead, text=text))

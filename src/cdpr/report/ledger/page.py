@@ -39,7 +39,7 @@ def write_claims(settings: Settings, job: Job) -> None:
     forms = {
         "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
         "md": _to_markdown(settings, ledger),
-        "time": markdown_page(timed_title, [layout.part(settings, "claims.time", timed_rows)]),
+        "time": markdown_page(timed_title, [layout.table(settings, "claims.time", timed_rows)]),
         "csv": to_csv(csv_rows, list(ledger["claims"][0]), _DECIMALS),
     }
     for form, text in forms.items():
@@ -78,17 +78,17 @@ def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:
     by their place in the paper. ``ledger`` is that of :func:`make_ledger`."""
     rows = [_table_row(entry) for entry in ledger["claims"]]
     counts = [{"verdict": name, "claims": count, "means": COUNTED[name]} for name, count in ledger["counts"].items()]
-    counted = layout.part(
+    counted = layout.table(
         settings, "claims.counts", counts, ledger["decoding"], headline=ledger["headline"],
         judges=list(ledger["judges"]), notices=notices(settings),
     )  # fmt: skip
     headlines = [row for row in rows if row["headline"]]
     undecidable = [row for row in rows if row["kind"] == UNDECIDABLE]
-    parts = [counted, layout.part(settings, "claims.judged", headlines, place="Headline claims"),
-             layout.part(settings, "claims.undecidable", undecidable)]  # fmt: skip
+    parts = [counted, layout.table(settings, "claims.judged", headlines, place="Headline claims"),
+             layout.table(settings, "claims.undecidable", undecidable)]  # fmt: skip
     for place in dict.fromkeys(row["place"] for row in rows):
         of_place = [row for row in rows if row["place"] == place]
-        parts.append(layout.part(settings, "claims.judged", of_place, place=place))
+        parts.append(layout.table(settings, "claims.judged", of_place, place=place))
     return markdown_page(layout.title(settings, "claims"), parts)
 
 
