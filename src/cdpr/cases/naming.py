@@ -120,8 +120,24 @@ def _in_words_of_the_vocabulary(name: str) -> str:
         return name
     name = name if _listed(name) else in_english(name)
     # A rule for a whole name would swallow the second of two examinations: their parts are rewritten one by one.
-    parts = list(map(_rewritten, joined_parts(name)))
-    return name if len(parts) > 1 and all(map(_stands_alone, parts)) else _rewritten(name)
+    given = joined_parts(name)
+    parts = given if imaging_words(name) else _with_shared_head(given)
+    if len(parts) < 2 or not all(map(_stands_alone, map(_rewritten, parts))):
+        return _rewritten(name)
+    return name if parts == given else ", ".join(parts)
+
+
+def _with_shared_head(parts: list[str]) -> list[str]:
+    """The parts of a name, each that is no examination after as many first words of the first part as make it one:
+    "hepatitis B surface antigen" and "core antibody" become "hepatitis B surface antigen" and "hepatitis B core
+    antibody"."""
+    head, completed = parts[0].split() if parts else [], []
+    for part in parts:
+        wordings = [" ".join([*head[:number], part]) for number in range(len(head) - 1, 0, -1)]
+        says_what = _are_telling(frozenset(word for word in words_of(part) - _TECHNIQUES if not names_specimen(word)))
+        is_open = says_what and not words_of(part) <= _TARGETS and not _stands_alone(_rewritten(part))
+        completed.append(next((one for one in wordings if is_open and _stands_alone(_rewritten(one))), part))
+    return completed
 
 
 def _stands_alone(part: str) -> bool:
@@ -231,7 +247,8 @@ def _studies() -> dict[tuple[frozenset[str], str], Term]:
 def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
     """List all names, then all aliases, then all parts (reported quantities) of the examinations that are not physical.
     Each entry is (text, examination, how it matches)."""
-    terms = [term for term in examinations().terms.values() if term.kind != "physical"]
+    # An antibody of the class IgM that has its own code is called by its own names alone.
+    terms = [term for term in examinations().terms.values() if term.kind != "physical" and "IgM" not in term.name]
     aliases: list[_Named] = [(alias, term, "alias") for term in terms for alias in term.aliases]
     parts: list[_Named] = [(part, term, "analyte") for term in terms for part in term.parts]
     return [(term.name, term, "alias") for term in terms], aliases, parts
