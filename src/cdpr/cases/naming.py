@@ -20,7 +20,7 @@ from .chinese import in_english
 from .imaging import imaging_words, modality, regions
 from .patterns import compile_any, compile_patterns, compile_rewriting, fill, rewrite
 from .standard_names import clinical_names, reporting_names
-from .vocabulary import Term, examinations, normalise
+from .vocabulary import Term, examinations, normalise, singular
 
 MatchKind = Literal["name", "alias", "analyte"]
 _Named = tuple[str, Term, MatchKind]
@@ -265,7 +265,7 @@ def words_of(name: str) -> frozenset[str]:
     ``words_of("Levels of ANA antibodies")`` is ``{"ana", "antibody"}``.
     """
     tokens = (_SYNONYMS.get(token, token) for token in _alike(name).replace("+", " ").split())
-    words = frozenset(_singular(token) for token in tokens if token not in _FILLERS)
+    words = frozenset(_SYNONYMS.get(singular(token), singular(token)) for token in tokens if token not in _FILLERS)
     # "Anti-CCP", "CCP antibodies", "CCP IgG": what is looked for is the antibody. In a fluid it is another quantity.
     target = words - _ANTIBODY
     has_target = any(len(word) > 1 for word in target - BLOOD) and not target & (_FLUIDS | {"csf"})
@@ -278,11 +278,6 @@ def _alike(name: str) -> str:
     "angiography")."""
     plain = normalise(_PATTERN.possessive.sub("", name))
     return rewrite(plain, _SPELT) if _SPELT_OTHERWISE.search(plain) else plain
-
-
-def _singular(word: str) -> str:
-    """Return the word without the s of its plural, or the word that the table of synonyms gives for its singular."""
-    return _SYNONYMS.get(word[:-1], word[:-1]) if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
 
 
 @functools.cache
@@ -426,10 +421,8 @@ def _joined_listed(name: str) -> Meaning | None:
     those of another examination. None for any other name, and for the name of a single known examination."""
     if " + " not in name and not all(map(_listed, joined_parts(name))):
         return None
-    both, one = _joined(name), _by_words(name)
-    # "Complement C3 and C4" is listed as one examination, which is neither of the two.
-    are_two = both and not both.kind and len(both.terms) > 1 and (one is None or one.term in both.terms)
-    return both if are_two else None
+    both = _joined(name)
+    return both if both and not both.kind and len(both.terms) > 1 else None
 
 
 def _joined(name: str) -> Meaning | None:
@@ -550,7 +543,7 @@ def _nearest_word(word: str) -> str:
     near = [known for known in words if known.startswith(word)]
     if len(word) >= _CORRECTED:
         near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1, limit=None)]
-    return min(near) if len({_singular(known) for known in near}) == 1 else word
+    return min(near) if len({singular(known) for known in near}) == 1 else word
 
 
 @functools.cache

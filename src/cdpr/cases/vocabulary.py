@@ -26,6 +26,11 @@ def normalise(text: str) -> str:
     return " ".join(_PUNCTUATION.sub(" ", plain.replace("_", " ")).split())
 
 
+def singular(word: str) -> str:
+    """The word without the s of its plural; a word whose ending is no plural ("pus", "axis", "abscess") as it is."""
+    return word[:-1] if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
+
+
 def leading_disease(diagnosis: str) -> str:
     """Return the disease that a diagnosis names first, without details, complications and alternatives: "Pneumonia" of
     "Pneumonia with sepsis"."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
+from ..cases.vocabulary import singular
 from ..files import shipped_table
 from .texts import CHINESE, one_line, patterns, phrases, says_something
 
@@ -139,13 +140,8 @@ def _word_pattern(word: str) -> str:
 def _last_word_pattern(word: str) -> str:
     """Return a regular expression for the last word of a name in singular or plural, also a Greek plural (keratosis,
     keratoses)."""
-    spelt = _word_pattern(_singular(word)) + "(?:e?s)?"
+    spelt = _word_pattern(singular(word)) + "(?:e?s)?"
     return f"(?:{re.escape(word[:-2])}[ie]s|{spelt})" if _PATTERN.greek.search(word) else spelt
-
-
-def _singular(word: str) -> str:
-    """Return the word without the s of its plural; a word of other form is returned unchanged."""
-    return word[:-1] if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
 
 
 def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
@@ -248,7 +244,7 @@ def _disease_word_patterns(telling: Sequence[str]) -> list[str]:
 
 def _inflected_pattern(word: str) -> str:
     """Return a regular expression for a word in singular, plural or possessive."""
-    spelt = f"{word[:-2]}[ie]s" if _PATTERN.greek.search(word) else rf"{re.escape(_singular(word))}(?:['’]?e?s)?"
+    spelt = f"{word[:-2]}[ie]s" if _PATTERN.greek.search(word) else rf"{re.escape(singular(word))}(?:['’]?e?s)?"
     return rf"{spelt}(?!\w)"
 
 
