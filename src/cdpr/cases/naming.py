@@ -19,7 +19,7 @@ from ..files import parse_yaml, shipped_text
 from .chinese import in_english
 from .imaging import imaging_words, modality, regions
 from .patterns import compile_any, compile_patterns, compile_rewriting, fill, rewrite
-from .standard_names import clinical_names, reporting_names
+from .standard_names import translate
 from .vocabulary import Term, examinations, normalise, singular
 
 MatchKind = Literal["name", "alias", "analyte"]
@@ -98,7 +98,7 @@ def _read(name: str) -> Meaning:
     is_remark = no_examination(name)
     if not is_remark and (kind := _physical_kind(name)):
         return Meaning(kind=kind, whole=False)
-    if clinical_names(name):  # a LOINC name
+    if translate(name).clinical:  # a LOINC name
         return _read_standard_name(name)
     if (found := _imaging(name) or _joined_listed(name)) or is_remark:
         return found or Meaning()
@@ -116,7 +116,7 @@ def _in_words_of_the_vocabulary(name: str) -> str:
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
     if not _by_name(name):  # "Hemoglobin (S)" is no hemoglobin of serum
         name = _PATTERN.letter.sub(lambda specimen: _TABLE["specimen_letters"][specimen[1]], name)
-    if examinations().knows(name) or clinical_names(name):
+    if examinations().knows(name) or translate(name).clinical:
         return name
     name = name if _listed(name) else in_english(name)
     # A rule for a whole name would swallow the second of two examinations: their parts are rewritten one by one.
@@ -178,10 +178,10 @@ def _physical_kind(name: str) -> str:
 def _read_standard_name(name: str) -> Meaning:
     """Read a LOINC name. Returns the examination that one of its clinical names means, else one that reports it as a
     quantity, else the meaning of the name after the rewriting rules of ``naming.yaml``, else only its class."""
-    names = clinical_names(name)
+    names = translate(name).clinical
     if own := next(filter(None, map(_by_name, names)), None):
         return own
-    if reporting := next(filter(None, map(_by_name, reporting_names(name))), None):
+    if reporting := next(filter(None, map(_by_name, translate(name).reporting)), None):
         return replace(reporting, how="analyte")
     shortened = _rewritten(name)
     unlisted = Meaning(kind=_class(names[0]) or "laboratory test", whole=False)
@@ -419,9 +419,8 @@ def _joined_listed(name: str) -> Meaning | None:
     """Read a name that joins several examinations by a plus, or by another word if each part is the name of a known
     examination ("CSF analysis and cytology"). This has to come before the name is read by all its words, which may be
     those of another examination. None for any other name, and for the name of a single known examination."""
-    if " + " not in name and not all(map(_listed, joined_parts(name))):
-        return None
-    both = _joined(name)
+    is_joined = " + " in name or all(map(_listed, joined_parts(name)))
+    both = _joined(name) if is_joined else None
     return both if both and not both.kind and len(both.terms) > 1 else None
 
 
@@ -640,4 +639,4 @@ def is_specimen(words: str) -> bool:
 def quantity_words(name: str) -> frozenset[str]:
     """Return the distinguishing words of a quantity, without words for blood: it is the same in serum, plasma and whole
     blood. A LOINC name is translated first."""
-    return words_of((clinical_names(name) or (name,))[0]) - BLOOD
+    return words_of((translate(name).clinical or (name,))[0]) - BLOOD

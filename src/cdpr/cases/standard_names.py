@@ -17,28 +17,17 @@ _NAMES = [re.compile(name) for name in _TABLE["names"]]
 _PATTERN, _WORDS = compile_patterns(_TABLE["patterns"]), compile_rewriting(_TABLE["words"])
 
 
-def clinical_names(name: str) -> tuple[str, ...]:
-    """List the names that a clinician may give the laboratory test with the LOINC name ``name``, the closest first;
-    empty for any name that is not in LOINC's form."""
-    return _names(name).clinical
-
-
-def reporting_names(name: str) -> tuple[str, ...]:
-    """List names of examinations (a panel, say) whose result includes the quantity with the LOINC name ``name``, the
-    closest first; empty for any name that is not in LOINC's form."""
-    return _names(name).reporting
-
-
-class _Names(NamedTuple):
-    """The translations of one LOINC name: ``clinical`` for :func:`clinical_names`, ``reporting`` for
-    :func:`reporting_names`."""
+class Translation(NamedTuple):
+    """Two lists of names for one LOINC name, the closest first: ``clinical`` has what clinicians call the test,
+    ``reporting`` the examinations (a panel, say) whose result includes its quantity. Both are empty for a name that is
+    not in LOINC's form."""
 
     clinical: tuple[str, ...] = ()
     reporting: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def _names(name: str) -> _Names:
+def translate(name: str) -> Translation:
     """Translate a LOINC name to the names that clinicians use for the test, and to names of examinations that report
     it. Both are empty for any other name."""
     plain = _PATTERN.noise.sub("", name).strip()
@@ -47,11 +36,11 @@ def _names(name: str) -> _Names:
         kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
         kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
         specimen = _specimen(culture["system"]) or "Blood"
-        return _Names((f"{specimen} {kind}culture", f"{kind or 'Bacterial '}culture"))
+        return Translation((f"{specimen} {kind}culture", f"{kind or 'Bacterial '}culture"))
     # Divide the name into its axes.
     match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
     if match is None:
-        return _Names()
+        return Translation()
     axes = dict.fromkeys(("property", "share", "panel", "system", "method"), "") | match.groupdict("")
     axes["challenge"] = name.partition(" post ")[2]
     # Write the component in a clinician's words.
@@ -78,7 +67,7 @@ def _names(name: str) -> _Names:
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
     names += [_PATTERN.strain.sub("", wording) for wording in names]  # without the strain of a microbe
     names += [re.sub(r"\bvirus ", "", wording) for wording in names]
-    return _Names(tuple(dict.fromkeys(names)), tuple(_by_rule("wider", quantity)))
+    return Translation(tuple(dict.fromkeys(names)), tuple(_by_rule("wider", quantity)))
 
 
 def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:

@@ -13,7 +13,7 @@ from ..cases import naming
 from ..cases.imaging import imaging_words, modality
 from ..cases.naming import Meaning, meaning, whole_kind
 from ..cases.record import PHYSICAL_SUFFIX, is_physical
-from ..cases.standard_names import clinical_names
+from ..cases.standard_names import translate
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
 from .denial import Stance, declines_examination, normalise_punctuation, read_stance
 
@@ -170,7 +170,7 @@ class TableMatcher:
         if study := _find_study(requested, keys):
             return by_spelling[normalise(study)]
         # A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.
-        may_be_misspelled = term is None and not clinical_names(requested)
+        may_be_misspelled = term is None and not translate(requested).clinical
         similar = self._fuzzy_match(plain, by_spelling) if may_be_misspelled and self.fuzzy_cutoff < 100 else ()
         return similar or _find_collective(requested, request, keys)
 

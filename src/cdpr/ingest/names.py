@@ -6,6 +6,7 @@ import re
 
 from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Analyte, Term, examinations, format_analytes, meaning, normalise
 from ..cases.patterns import compile_rewriting, rewrite
+from ..cases.vocabulary import singular
 from ..files import shipped_table
 from .texts import LONGEST_NAME, one_line, patterns, phrases, visible
 
@@ -67,14 +68,9 @@ def _panels_by_analyte() -> dict[tuple[str, frozenset[str]], str]:
 def _analyte_words(name: str) -> frozenset[str]:
     """Return the words that distinguish an analyte from others: in the singular, without words like "serum" and
     "level", and with shorthand written out. "Na+" and "Serum sodium" are both {"sodium"}."""
-    words = [_singular(word.rstrip("+")) for word in normalise(name).split()]
+    words = [singular(word.rstrip("+")) for word in normalise(name).split()]
     plain = " ".join(word for word in words if word not in _WORDS["filling"])
     return frozenset(_WORDS["short"].get(plain, plain).split())
-
-
-def _singular(word: str) -> str:
-    """Return the word without the s of its plural, if it has more than three letters; else unchanged."""
-    return word[:-1] if len(word) > 3 and word.endswith("s") else word
 
 
 @functools.cache
@@ -118,7 +114,7 @@ def covers(key: str, name: str) -> bool:
 def _name_words(name: str) -> set[str]:
     """Return the words of a name in the singular, without "of", "the" and "scan"."""
     words = set(normalise(_PATTERN.xray.sub("X-ray", name)).split()) - {"of", "the", "scan"}
-    return set(map(_singular, words))
+    return set(map(singular, words))
 
 
 class Workup:
