@@ -33,7 +33,7 @@ def test_a_step_is_the_step_on_the_cpu(case, tmp_path, algorithm, device):
     cases.append(case.model_copy(update={"note_id": "V", "split": "validation"}))
     environment = DiagnosticEnvironment(settings.environment)
     trajectories = [asyncio.run(run_episode(environment, ToyPolicy(), cases[0], k)) for k in range(8)]
-    workups = [DemonstratedEpisode(trajectory, ()) for trajectory in trajectories]
+    workups = [DemonstratedEpisode(trajectory, (), ("",) * len(trajectory.steps)) for trajectory in trajectories]
     folder = build_tiny_policy(
         tmp_path / "policy", settings.policy.tiny, tokenizer_corpus(settings, Lessons(workups, []))
     )

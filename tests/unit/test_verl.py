@@ -86,7 +86,7 @@ def taught(tmp_path_factory):
     settings = parse_settings(SMALL)
     environment = DiagnosticEnvironment(settings.environment)
     shown = [asyncio.run(run_episode(environment, ToyPolicy(), cases[k % 6], k)) for k in range(160)]
-    workups = [DemonstratedEpisode(trajectory, ()) for trajectory in shown]
+    workups = [DemonstratedEpisode(trajectory, (), ("",) * len(trajectory.steps)) for trajectory in shown]
     build_tiny_policy(folder / "blank", settings.policy.tiny, tokenizer_corpus(settings, Lessons(workups, [])))
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder / "blank"), 2048)
     model = load_model(folder / "blank")
