@@ -138,6 +138,17 @@ def test_radiology_by_its_examination_names_with_addenda(tmp_path):
         "radiology reports that are addenda": 1}  # fmt: skip
 
 
+def test_laboratory_results_whose_names_mean_one_examination_are_both_kept(tmp_path):
+    items = [
+        {"itemid": "1", "label": "Lactate", "fluid": "Blood"},
+        {"itemid": "2", "label": "Lactic Acid", "fluid": "Blood"},
+    ]
+    rows = [lab(1, "11", "1", "2150-03-02 05:00:00", "2.0"), lab(2, "11", "2", "2150-03-02 06:00:00", "9.0")]
+    records, _ = ingested(tmp_path, {"hosp/d_labitems": items, "hosp/labevents": rows})
+    results = records["1-DS-1"].key_pertinent_results_dict
+    assert "2.0" in results["Lactate"] and "9.0" in results["Lactate"]
+
+
 @pytest.mark.parametrize("held", ["keep", "drop"])
 def test_specimens_that_nobody_examined_are_left_out_on_demand(tmp_path, held):
     items = [("1", "Blue Top Hold"), ("2", "HELD"), ("3", "H"), ("4", "EDTX1"), ("5", "Held Lactate"), ("6", "Holdase"),

@@ -209,11 +209,13 @@ def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
 
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
-    """Write the results of the admission ``case`` (its ``hadm_id``) by examination: laboratory, microbiology,
-    radiology. Of several results of one name the first is used."""
-    results = {}
-    for exam, rows in groupby(events.laboratory.get(case, ()), key=attrgetter("exam")):
-        results[exam_key(exam)] = format_analytes(map(_analyte, rows))
+    """Return the results of the admission ``case`` (its ``hadm_id``) as texts by examination: of the laboratory, then
+    cultures, then radiology. Laboratory results whose names mean one examination are written together. Of several
+    cultures or reports with one name the first is used, and the others are counted."""
+    analytes: dict[str, list[Analyte]] = {}
+    for row in events.laboratory.get(case, ()):
+        analytes.setdefault(exam_key(row.exam), []).append(_analyte(row))
+    results = {key: format_analytes(measured) for key, measured in analytes.items()}
     cultures = _microbiology_results(events.microbiology.get(case, ()), attrition)
     reports = _radiology_results(events.radiology.get(case, ()), attrition)
     for what, named_results in (("microbiology rows", cultures), ("radiology reports", reports)):
