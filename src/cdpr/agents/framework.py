@@ -47,7 +47,8 @@ class Framework(Agent):
     """
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
-        """Keep the model and the settings of decoding, environment and prompt."""
+        """Keep the model and the settings of environment and prompt. ``temperature`` is for decisions, the setting
+        ``frameworks.temperature`` for discussions."""
         self.model, self.temperature = model, temperature
         self.talk_temperature = settings.frameworks.temperature
         self.environment = settings.environment

@@ -17,7 +17,7 @@ _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]
 _WITHIN: dict[str, dict[str, str]] = _TABLE["within"]
 _TECHNIQUES = frozenset(_TABLE["techniques"])
-_SPELT_OUT, _MORE = re.compile(_TABLE["spelt_out"]), frozenset(_TABLE["more"])
+_SPELT_OUT, _CONFIRMING = re.compile(_TABLE["spelt_out"]), frozenset(_TABLE["more"])
 _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
 
 
@@ -44,13 +44,14 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
 @functools.lru_cache(maxsize=1 << 15)
 def modality(name: str) -> str | None:
     """Return the imaging modality that a name contains (``ct``, ``mri``, ...), with or without a region; of several the
-    one that the table of modalities lists first. None for a name that is no imaging: an abbreviation counts only alone
-    or beside a region or technique, so "Metoprolol XR" is no X-ray."""
+    one that the table of modalities lists first. None for a name that is no imaging. A modality that is spelt out
+    always counts. An abbreviation counts only alone, or beside a region, a technique or another word that confirms it
+    ("contrast", "protocol"), so "Metoprolol XR" is no X-ray."""
     words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}
     found = next((modality for modality in _TABLE["modalities"] if modality in words), None)
-    # An abbreviation is a modality alone, or beside a place or a technique: "CT head", not "Metoprolol XR".
-    is_told = _SPELT_OUT.search(normalise(in_english(name))) or words & (_REGIONS | _TECHNIQUES | _MORE)
-    return found if is_told or not words - _MODALITIES - _NOISE else None
+    is_spelt_out = _SPELT_OUT.search(normalise(in_english(name)))
+    is_alone = not words - _MODALITIES - _NOISE
+    return found if is_spelt_out or is_alone or words & (_REGIONS | _TECHNIQUES | _CONFIRMING) else None
 
 
 def regions(words: frozenset[str]) -> list[frozenset[str]]:

@@ -223,10 +223,12 @@ def _regions(name: str) -> Meaning | None:
 
 
 def _study(words: frozenset[str], contrast: str) -> Term | None:
-    """Find the imaging study with these words of region and modality and with this contrast. If there is none, the
-    study of the same words without a stated contrast; None where that is missing too."""
+    """Find the imaging study with these words of region and modality and this ``contrast`` (``with``, ``without``, ...;
+    empty: not stated). If there is none, the one that is known by the name of the study without a stated contrast plus
+    "... Contrast", else this study itself. None where that is missing too."""
     study, general = _studies().get((words, contrast)), _studies().get((words, ""))
     if study is None and general is not None:
+        # Aliases that state a contrast are not in the index, but are known as they are spelt: "CT Chest with Contrast".
         study = examinations().find(f"{general.name} {contrast} Contrast") or general
     return study
 

@@ -90,8 +90,9 @@ class Table:
         return [(line, {name: row[place] for name, place in places.items()}) for line, row in self.rows]
 
     def find_part(self, part: str) -> str:
-        """Return the name of the one column that has ``part`` in its name. Of an index with and without its legal
-        minimum ("WITHOUT"), the one with it is returned. Raises TableError for none and for several."""
+        """Return the name of the one column whose name contains ``part``. Medicare publishes its geographic cost
+        indices twice, with and without the legal minimum: a column named "WITHOUT ..." is passed over if there is
+        another. Raises TableError for none and for several."""
         columns = [name for name in self.names if part in name]
         columns = [name for name in columns if "WITHOUT" not in name] or columns
         if len(columns) != 1:

@@ -157,11 +157,12 @@ def _is_known(exam_key: str) -> bool:
 
 
 def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, Any]]:
-    """List the examinations without a billing code, which cost the price of their class or the fallback price, as rows
-    with the columns :data:`REVIEW_COLUMNS`. The most frequent one comes first; each has the most similar known name, if
-    any.
+    """List the examinations that no billing code prices (they cost the median of their class, or the fallback price),
+    most frequent first, each with the number of its cases and the most similar known name. ``counts`` has the number of
+    cases by examination.
 
-    A user fills in ``price_usd`` and uses the table as overrides.
+    In the written table, the columns ``price_usd`` and ``billing_group`` are empty: a user fills them in and uses the
+    table as overrides.
     """
     rows = []
     for key, cases in sorted(counts.items(), key=lambda item: (-item[1], item[0])):

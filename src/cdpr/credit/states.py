@@ -131,12 +131,11 @@ def materially_differ(
 
 
 def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
-    """Find the decisions (trajectory, decision) of a group at cache-disagreed states: trajectories take different
-    actions there, and the rest of their episodes differs materially (equation "cache set"). Empty where
-    ``credit.select_disagreed`` is off.
+    """Find the decisions (trajectory, decision) of a group at *cache-disagreed* states, as the paper calls those where
+    trajectories take different actions and the rest of their episodes differs materially (:func:`materially_differ`;
+    equation "cache set"). Empty where ``credit.select_disagreed`` is off.
 
-    States with the same evidence are compared even where ``credit.merge`` is ``none``, so that this setting does not
-    change the selection.
+    Under ``credit.merge: none`` states are compared as under ``ordered``: the two select the same decisions.
     """
     disagreed: set[tuple[int, int]] = set()
     for node in build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values():

@@ -92,7 +92,8 @@ def _sample_symptom(rng: np.random.Generator, finding: Finding, disease: int) ->
 
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
-    """Print a state (an index) of a laboratory finding as the site does: with label, unit, reference range and flag.
+    """Return a state (an index) of a laboratory finding as the site reports it: with label, unit, reference range and
+    flag.
     The value is drawn from the interval of the state, or is its phrase where it has no interval."""
     measure = finding.quantity
     if finding.intervals is None or measure.range is None:

@@ -236,8 +236,9 @@ def _reordered_patterns(telling: Sequence[str]) -> list[str]:
 
 
 def _disease_word_patterns(telling: Sequence[str]) -> list[str]:
-    """Return a regular expression for each of the ``telling`` words of a name, those that give the diagnosis away, if
-    it names a disease by itself: "pancreatitis" of "Gallstone pancreatitis"."""
+    """Return regular expressions for single words that name a disease by themselves: "pancreatitis" of "Gallstone
+    pancreatitis". ``telling`` are the words of a name that give the diagnosis away. Changes of a tissue ("fibrosis")
+    are left out, since many diseases have them."""
     diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE]
     return [f"(?i:{_inflected_pattern(word)})" for word in diseases]
 

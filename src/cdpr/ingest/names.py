@@ -149,6 +149,6 @@ class Workup:
 
 
 def without_semicolons(text: str) -> str:
-    """Return a text on one line, with commas instead of semicolons. Semicolons separate the fields of a laboratory
-    result."""
+    """Return a text on one line with ``, `` for every ``; ``, which separates the fields of a laboratory result. A
+    semicolon without a space after it stays: it separates nothing."""
     return one_line(text).replace("; ", ", ")

@@ -167,7 +167,8 @@ class Branches:
 
     def __init__(self, transformer: Transformer, prompts: Prompts) -> None:
         """Begin decoding: every prompt has one branch without tokens. (A branch is the sampled tokens that some
-        completions of a prompt share.) ``prompts`` has the keys and values of the prompts."""
+        completions of a prompt share.) Keys and values are in a grid with ``width`` cells per prompt, one cell per
+        branch; at first branch i is in cell i. ``prompts`` has the keys and values of the prompts."""
         arch = transformer.architecture
         self.transformer, self.prompts = transformer, prompts
         self.length, self.width = 0, 1
@@ -176,7 +177,8 @@ class Branches:
         # Of each layer: [cells, kv_heads, room for tokens, head_dim].
         self.keys, self.values = [no_tokens] * arch.layers, [no_tokens] * arch.layers
         self._gather: Tensor | None = None  # the branch of each cell; None: the branch of the same number
-        self._scatter: Tensor | None = None  # the cell of each branch and of padding; None: the cell of the same number
+        # The cell of each row of a batch (branches, then rows that pad it); None: the cell of the same number.
+        self._scatter: Tensor | None = None
 
     def advance(self, parent: np.ndarray) -> None:
         """Lengthen the branches by one token. A branch is the sampled tokens that some completions of a prompt share;

@@ -230,6 +230,9 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
     Rows have a canonical order, so that results do not depend on the order of the requests: short prompts come first,
     which saves padding, and equal prompts are adjacent. The order of equal requests does not matter, since their
     completions are equal.
+
+    If the requests have ``given`` completions, which are scored and not sampled (then all requests have them), these
+    are padded to one array, and the limit of each row is the length of its completion.
     """
     paths = {i: as_path(requests[i].prompt) for i in indices}
 
@@ -239,10 +242,10 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
         return len(path), path, request.seed, request.sampling.max_tokens, request.samples, request.given
 
     order = sorted(indices, key=sort_key)
-    distinct = list(dict.fromkeys(paths[i] for i in order))  # prompts
-    number = {path: n for n, path in enumerate(distinct)}
+    prompts = list(dict.fromkeys(paths[i] for i in order))  # each once
+    number = {path: n for n, path in enumerate(prompts)}
     counts = [len(requests[i].samples) for i in order]  # rows of each request
-    prompt = np.repeat([number[paths[i]] for i in order], counts)
+    prompt_number = np.repeat([number[paths[i]] for i in order], counts)
     limit = np.repeat([requests[i].sampling.max_tokens for i in order], counts)
     given = None
     if requests[order[0]].given:
@@ -253,5 +256,5 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
             padded_row[: len(row)] = row
     seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
-    batch = Batch(requests[order[0]].sampling, distinct, prompt, limit, seed, sample, given)
+    batch = Batch(requests[order[0]].sampling, prompts, prompt_number, limit, seed, sample, given)
     return batch, np.repeat(order, counts)

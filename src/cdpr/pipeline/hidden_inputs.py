@@ -144,12 +144,12 @@ def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
     return description
 
 
-def describe_ratings(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """The analysis of the expert study says whether all cases are synthetic."""
+def describe_study(experiment: "Experiment", options: Options) -> HiddenInputs:
+    """Whether all cases are synthetic, which the analysis and the forms of the expert study print."""
     return HiddenInputs({"synthetic": all_synthetic(experiment.settings)})
 
 
 def describe_forms(experiment: "Experiment", options: Options) -> HiddenInputs:
     """The forms of the expert study print the data sets, and why methods are left out of the comparison."""
     reasons = HiddenInputs({"left_out": left_out(experiment.settings)})
-    return reasons | describe_ratings(experiment, options) | describe_datasets(experiment, options)
+    return reasons | describe_study(experiment, options) | describe_datasets(experiment, options)

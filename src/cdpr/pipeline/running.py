@@ -50,7 +50,12 @@ def request_jobs(
 
 def run_jobs(experiment: Experiment, requests: Sequence[JobRequest], server_of: ServerOf) -> None:
     """Run jobs in this process, one after another. ``server_of(experiment, stage, options)`` opens the model server
-    of a job. Raises what :func:`run_stage` raises."""
+    of a job. Raises what :func:`run_stage` raises.
+
+    Several jobs have the same named inputs; each also gets the policy of its own run as input ``policy``, unless its
+    request names one. The rows of finished evaluations are kept until all jobs have ended, so that the failure of one
+    job does not lose those of the others.
+    """
     several = len(requests) > 1
     kept_rows = []
     for request in requests:

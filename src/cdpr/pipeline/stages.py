@@ -170,7 +170,7 @@ STAGES = {
     "simulate_ratings": Stage("cdpr.study.simulated:simulate_ratings", ("study.seed", "costs"), files=("study.kept",)),
     "analyse_study": Stage(
         "cdpr.study.analysis:analyse_study",
-        ("study", "evaluation.bootstrap"), ("study.ratings", "study.kept", "data"), hidden=hidden.describe_ratings,
+        ("study", "evaluation.bootstrap"), ("study.ratings", "study.kept", "data"), hidden=hidden.describe_study,
         files=("study.kept", "study.ratings"),
     ),
     "write_claims": _report_stage("cdpr.report.ledger.page:write_claims"),

@@ -37,11 +37,12 @@ class System(NamedTuple):
 
 
 def systems(experiment: "Experiment") -> list[System]:
-    """List all rows in the table's order, then the models that judge and match."""
+    """Return for each row of the main table, in its order, the model that it needs and what is missing to run it; then
+    the same for the models that judge and match, if there are any."""
     settings, listed = experiment.settings, []
-    agents = {methods.agent_method(settings, name).name: name for name in settings.agents}
+    agent_of_method = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
-        name = agents.get(method.name)
+        name = agent_of_method.get(method.name)
         model = model_of(settings, settings.agents[name]) if name else None
         lacks = missing(experiment, name) if name else list(_policy_lacks(settings))
         listed.append(System(name or method.name, method.label, method.group, method.paper, model, lacks))

@@ -132,8 +132,9 @@ def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> No
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return the tables of the expert study from the results in ``folder``: mean scores; tests and agreement of raters,
-    where there are any. The CSV has the mean scores. Raises as :meth:`Analysis.read`."""
+    """Return the tables of the expert study from the results in ``folder``: mean scores, significance tests of our
+    method against the others if any were made, and the agreement of raters if it was computed. The sheet's CSV file has
+    the mean scores. Raises as :meth:`Analysis.read`."""
     analysis = Analysis.read(folder / "study" / "analysis.json")
     raters = describe_raters(analysis)
     parts = [_scores_table(settings, analysis, raters)]

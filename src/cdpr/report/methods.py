@@ -94,8 +94,9 @@ def page_methods(settings: Settings) -> list[Method]:
 
 
 def open_methods(settings: Settings) -> list[Method]:
-    """Return the rows of the table of open cases: those of the main table without reference policies, and without
-    trained variants unless the settings include them."""
+    """Return the rows of the table of open cases, which are cases outside the benchmarks: public ones, or the user's
+    own in FHIR. They are the rows of the main table without reference policies, and without trained variants unless the
+    settings include them."""
     left_out = {} if settings.evaluation.open_cases.trained else variants(settings)
     methods = main_methods(settings)
     return [method for method in methods if method.group != REFERENCE and method.name not in left_out]

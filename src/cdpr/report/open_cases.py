@@ -18,8 +18,12 @@ _LABEL = "open_cases"
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return three tables for each decoding from the results in ``folder``: the agents' results in the layout of the
-    main table, counts with intervals, and calls of language models. Raises SettingsError where the settings name no
-    open cases or no agent can be run on them, and as :class:`Results` does."""
+    main table; the numbers of cases and seeds behind them, with intervals; and the calls, tokens and dollars of
+    language models per case. Open cases are cases outside the benchmarks: public ones, or the user's own in FHIR.
+
+    Raises SettingsError where the settings name no open cases or no agent can be run on them, and as :class:`Results`
+    does.
+    """
     datasets = open_datasets(settings)
     if not datasets:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "

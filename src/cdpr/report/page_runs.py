@@ -20,9 +20,9 @@ from .provenance import check_tier, read_record
 
 @dataclass(frozen=True)
 class Artifact:
-    """How the file ``target`` was made: by which ``command``, and by the run of which ``name``, ``key``, digest of the
-    ``code``, ``seed``, digest of the ``cases`` and MLflow ``experiment``. ``query`` finds the run in MLflow. Without a
-    ``run.json`` only target and command are known."""
+    """How the file ``target`` was made. ``command`` makes it again. The rest describes the run that made it: its
+    ``name``, run key (``key``), digest of the ``code``, ``seed``, digest of the ``cases`` and MLflow ``experiment``;
+    ``query`` finds it in MLflow. Without a ``run.json`` only ``target`` and ``command`` are known."""
 
     target: str
     command: str

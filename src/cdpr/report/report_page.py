@@ -229,8 +229,9 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
 
 
 def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
-    """Return the answer that a row of differences from one rival gives, in words; ``Not known`` where the row has a
-    reason instead of differences."""
+    """Say in words whether our method's utility is higher than that of ``rival`` at ``place``. ``row`` has the
+    differences (ours minus the rival's); if it has instead the reason why there are none, the answer is ``Not
+    known``."""
     start = f"the policy it started from ({rival.label[0].lower()}{rival.label[1:]})"
     than = start if rival.name == "warm_start" else rival.label
     question = f"Is the utility of {row['label']} higher than that of {than}?"

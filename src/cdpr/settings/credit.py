@@ -23,7 +23,7 @@ class Cache(Section):
     scope: Literal["run", "batch", "off"] = key("run", paper="rollouts not reused across iterations", decision="D3")
     """How long continuations are kept: as long as their policy stays the same, within a batch, or not at all."""
     capacity: PositiveInt = key(8192, paper="The continuation cache has capacity 8192 entries")
-    """States kept, least recently used first out."""
+    """States kept; a full cache removes the one stored longest ago. A state that is used is stored again."""
     fill: Literal["partial", "strict"] = key("partial", decision="D3a")
     """`partial`: the cached ones and new ones up to K; `strict`: cached ones only when there are K."""
     grow: NonNegativeInt = key(1, decision="D3")

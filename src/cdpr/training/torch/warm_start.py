@@ -67,12 +67,12 @@ class Lessons(NamedTuple):
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
-    """Stage ``warm_start_policy``: train a policy to imitate simulated clinicians on in-domain and textbook cases, and
-    write it as a Hugging Face folder. The tiny policy and its tokenizer are built first; any other policy is read from
-    a folder.
+    """Stage ``warm_start_policy``: train a policy to imitate simulated clinicians on in-domain cases, and on those of
+    the synthetic textbook if ``warm_start.textbook`` says so (default: for the tiny policy only); write it as a Hugging
+    Face folder. The tiny policy and its tokenizer are built first; any other policy is read from a folder.
 
-    A killed run resumes after its last finished epoch. The metrics have a row per epoch: the loss and the clinicians'
-    accuracy.
+    A killed run resumes after its last finished epoch. The metrics have a row per epoch with the loss, and in each row
+    the clinicians' accuracy for comparison.
     """
     torch.set_num_threads(settings.warm_start.threads)
     lessons = gather_lessons(settings, job.inputs)
@@ -147,8 +147,9 @@ def _demonstrate_datasets(settings: Settings, by_dataset: Mapping[str, Sequence[
 
 
 def _uses_textbook(settings: Settings) -> bool:
-    """Whether the lessons include textbook cases: the setting ``warm_start.textbook``, by default True for the tiny
-    policy alone."""
+    """Whether the policy also learns from textbook cases and, at every state, the likeliest diagnosis: the setting
+    ``warm_start.textbook``, by default True only for the tiny policy. Textbook cases are synthetic cases in the names,
+    labels and layouts of all hospitals."""
     textbook = settings.warm_start.textbook
     return settings.policy.model == "tiny" if textbook is None else textbook
 

@@ -112,8 +112,9 @@ def _episode_output(turns: Sequence[Turn], versions: set[int], limit: int | None
 
 
 def _extra_fields(versions: set[int]) -> dict[str, Any]:
-    """Return the extra fields that verl reads of an output: the oldest and the newest of the ``versions`` of the
-    weights, and an empty table of figures to display."""
+    """Return the ``extra_fields`` that verl expects in an output: the oldest and the newest of the ``versions`` of the
+    weights (``min_global_steps``, ``max_global_steps``), and an empty ``reward_extra_info``, its metrics of the
+    reward."""
     return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
 
 
@@ -270,8 +271,9 @@ def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) ->
     alternative."""
 
     def add_row(key: str, turns: Sequence[Turn], advantages: Sequence[Any], weights: Sequence[Any], length=None):
-        """Add the row ``key`` with one value per token. ``advantages`` and ``weights`` have an entry for each of
-        ``turns``; ``length`` is the number of tokens of the row, by default all."""
+        """Add the row ``key``: for each token after the first prompt its advantage times its weight, and for the row
+        the sum of its weights, by which the loss is normalised. ``advantages`` and ``weights`` have an entry for each
+        turn: a number for all tokens of its reply, or one per token. The row is cut to ``length`` tokens, if given."""
         # The advantages and the weights, one per token.
         by_token = [align_with_response(turns, expand_to_tokens(turns, x), length) for x in (advantages, weights)]
         batch.advantages[key] = [advantage * weight for advantage, weight in zip(*by_token, strict=True)]
