@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from mimic_tables import lab, mimic_tables, settings, write_mimic, write_table
 
+from cdpr.cases import parse_analytes
 from cdpr.ingest import IngestError, ingest
 
 ADMIT = {"11": "2150-03-02 08:00:00", "12": "2150-03-03 20:00:00", "13": "2150-03-05 08:00:00"}
@@ -143,10 +144,14 @@ def test_laboratory_results_whose_names_mean_one_examination_are_both_kept(tmp_p
         {"itemid": "1", "label": "Lactate", "fluid": "Blood"},
         {"itemid": "2", "label": "Lactic Acid", "fluid": "Blood"},
     ]
-    rows = [lab(1, "11", "1", "2150-03-02 05:00:00", "2.0"), lab(2, "11", "2", "2150-03-02 06:00:00", "9.0")]
+    rows = [
+        lab(1, "11", "1", "2150-03-02 05:00:00", "2.0"),
+        lab(2, "11", "2", "2150-03-02 06:00:00", "9.0; haemolysed"),
+    ]
     records, _ = ingested(tmp_path, {"hosp/d_labitems": items, "hosp/labevents": rows})
     results = records["1-DS-1"].key_pertinent_results_dict
-    assert "2.0" in results["Lactate"] and "9.0" in results["Lactate"]
+    values = [(analyte.label, analyte.value) for analyte in parse_analytes(results["Lactate"])]
+    assert values == [("Lactate", "2.0"), ("Lactic Acid", "9.0, haemolysed")]
 
 
 @pytest.mark.parametrize("held", ["keep", "drop"])

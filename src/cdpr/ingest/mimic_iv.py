@@ -7,7 +7,8 @@ DuckDB first links all events to admissions, on disk. Then notes are read in chu
 the finished records are in memory as a whole.
 
 An event belongs to an admission if it has its ``hadm_id``, or if it has none, is of the same patient, and no other
-admission is nearer. In both cases it must be in the time window. Of each analyte, culture and report the first is used.
+admission is nearer. In both cases it must be in the time window. Of each laboratory item, culture and report the
+first is used.
 """
 
 import logging
@@ -26,7 +27,7 @@ from ..settings.datasets import MimicSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
 from .mimic_tables import OLDEST, QUERIES, Tables, statement
-from .names import ANY_LABEL, exam_key, panels
+from .names import ANY_LABEL, exam_key, panels, without_semicolons
 from .notes import examination_heading, outline, parse_discharge_note, report_text
 from .summary import patient_information
 from .texts import is_absent, one_line, phrases, says_something
@@ -229,8 +230,8 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
 def _analyte(row: Row) -> Analyte:
     """Make an analyte of a laboratory row. The blanks of de-identification (``___``) are left out of its comment."""
     comments = one_line(row.comments.replace("___", "")) if row.comments else None
-    value = one_line(row.value) if row.value else None
-    return Analyte(row.label, value, row.units, row.low, row.high, row.flag, comments)
+    value = without_semicolons(row.value) if row.value else None
+    return Analyte(without_semicolons(row.label), value, row.units, row.low, row.high, row.flag, comments)
 
 
 def _microbiology_results(rows: Iterable[Row], attrition: Attrition) -> Iterator[NamedResult]:
