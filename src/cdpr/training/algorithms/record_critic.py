@@ -29,6 +29,7 @@ from ...credit.belief import true_names, verb_and_name_values
 from ...environment import FinalDiagnosis, RequestTest, State, Turn
 from ...environment.state import render_action, render_differential
 from ...seeding import derive_seed
+from ...settings import SettingsError
 from ...settings.section import Section, key
 from ...settings.variants import check_required
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
@@ -110,10 +111,11 @@ class RecordCritic(Algorithm):
 
     def __init__(self, context: Context):
         """Create reader and critic, and list the diagnoses and examinations of the training cases. Raises SettingsError
-        for settings other than ``requires`` names."""
+        for settings other than ``requires`` names, and for a context without the torch module of a local policy."""
         super().__init__(context)
         check_required(type(self), self.settings)
-        assert context.load_initial_model and isinstance(context.policy, PolicyAgent)  # as on the engine torch
+        if context.load_initial_model is None or not isinstance(context.policy, PolicyAgent):
+            raise SettingsError("training.algorithm: record_critic needs a local model: set training.engine: torch")
         from ..torch.beliefs import Critic, Reader, index_by_first_token
 
         self.policy, self.prompts = context.policy, context.policy.prompts
