@@ -134,7 +134,7 @@ def _is_lasting(resource: Resource) -> bool:
 
 
 def _patient_of(resource: Resource) -> Resource | None:
-    """Return the patient whom a resource names; None where it names none that the export has."""
+    """Return the patient of a resource; None where the resource names no patient of the export."""
     return resource.resolve((resource.child("subject") or resource.child("patient")).text("reference"))
 
 

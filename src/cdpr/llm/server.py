@@ -179,7 +179,7 @@ class ServedModel(Model):
             if self._spending and reservation is not None:
                 self._spending.book(reservation, last.outcome)
             timeouts += last.timed_out
-            allowed_timeouts = 1 if self._last_answer > begin else 0  # a server that answers nobody hangs
+            allowed_timeouts = 1 if self._last_answer > begin else 0  # a server without any answer hangs
             if not last.retry or number == retries or timeouts > allowed_timeouts:
                 break
             current_meter().retries += 1

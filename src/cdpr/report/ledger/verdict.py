@@ -61,7 +61,7 @@ class Effect(NamedTuple):
 
     def inside(self, margin: float) -> "Effect":
         """Return ``margin`` minus the absolute value of the effect, with its interval. It is positive where the effect
-        lies between ``-margin`` and ``margin``."""
+        is between ``-margin`` and ``margin``."""
         ends = abs(self.low), abs(self.high)
         nearest_to_zero = 0.0 if self.low <= 0 <= self.high else min(ends)
         return Effect(margin - abs(self.value), margin - max(ends), margin - nearest_to_zero)
