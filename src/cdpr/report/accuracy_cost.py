@@ -154,7 +154,8 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
         text.set_path_effects([withStroke(linewidth=2, foreground="white")])
         half_size = text.get_window_extent().size / 2
         centre = _find_free_centre(point, half_size, occupied, bounds, 6 * scale)
-        occupied.append(Bbox([centre - half_size, centre + half_size]))
+        # A pixel more: text has another size, by a fraction of a pixel, when the figure is saved.
+        occupied.append(Bbox([centre - half_size, centre + half_size]).padded(1))
         text.set_position(to_data.transform(centre))
         distance = np.maximum(0, abs(centre - point) - half_size)
         if hypot(*distance) > 9 * scale:
