@@ -14,9 +14,9 @@ from ..cases.vocabulary import diagnoses
 from ..environment import Policy, State, Turn
 
 Measure = Literal["probability", "per_token"]
-"""How a belief is computed from the log-probabilities of a name. ``probability``: that of the whole name, exact where
-the policy writes each disease in one way. ``per_token``: the geometric mean over its tokens, for long names in free
-text."""
+"""How a belief is computed from the log-probabilities of the tokens of a name. ``probability``: the probability of the
+whole name, which is exact where the policy writes each disease in one way. ``per_token``: the geometric mean of the
+tokens' probabilities, which does not shrink with the length of the name; for names in free text."""
 
 
 def true_names(case: CaseRecord) -> list[str]:
@@ -28,12 +28,15 @@ def true_names(case: CaseRecord) -> list[str]:
 
 
 async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure) -> dict[tuple, float]:
-    """Compute the policy's belief in the true disease at each state, Phi(s) from 0 to 1. Returns it by the key of the
-    state. ``measure`` says how it is computed from log-probabilities (:data:`Measure`). All requests run at the same
-    time. Raises ModelFailure where the model gives no answer."""
+    """Compute the policy's belief in the true disease at each state, Phi(s) from 0 to 1. Returns it by
+    :attr:`State.key`; states that occur more than once are read once. ``measure`` says how it is computed from
+    log-probabilities (:data:`Measure`). All requests run at the same time. Raises ModelFailure where the model gives no
+    answer."""
 
     async def read_belief(state: State) -> float:
-        """The belief at one state: the sum of the probabilities of the true names, or the largest mean per token."""
+        """Compute the belief at one state: the sum of the probabilities of the true names, or the largest of their
+        means per token."""
+        # Forced: the belief is a probability on condition that the policy diagnoses now.
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
         if measure == "per_token":
             return max(math.exp(fmean(turn.logprobs)) for turn in turns)
@@ -43,8 +46,11 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
     return dict(zip(distinct, await asyncio.gather(*map(read_belief, distinct.values())), strict=True))
 
 
-def verb_and_name_values(policy: Policy, turn: Turn, verb: float, name: float) -> tuple[float, ...]:
-    """Return one value for each token of a reply that diagnoses: ``verb`` for the tokens before the name of the
-    disease, ``name`` for those of the name and after it."""
+def values_by_token(policy: Policy, turn: Turn, before_name: float, from_name: float) -> tuple[float, ...]:
+    """Return one value for each token of the reply ``turn``, which gives a diagnosis: ``before_name`` for the tokens
+    before the name of the disease ("FINAL_DIAGNOSIS:"), ``from_name`` for those of the name and after it.
+
+    The former tokens decide *that* the policy diagnoses, the latter *what*; so they get different advantages or
+    weights."""
     start = policy.name_start(turn)
-    return (verb,) * start + (name,) * (len(turn.token_ids) - start)
+    return (before_name,) * start + (from_name,) * (len(turn.token_ids) - start)

@@ -1,10 +1,10 @@
 """Continuations of states: how they are drawn, shared by all actions that lead to the same state, and averaged to
 values (paper, sections "Rollout Cache" and "Short-horizon Continuation").
 
-Replies at a state are numbered: reply k is a function of (seed, stream, state, k), where the stream tells apart random
-numbers for different purposes. Continuation k takes reply k at every state. So the continuations of one action are
-independent of each other, and those of different actions that reach the same state share the rest. No reply is drawn
-twice, and no result depends on the order of the requests.
+Replies at a state are numbered: reply k depends on (seed, stream, state, k) alone, where the stream is a name that
+keeps the random numbers of different purposes apart. Continuation k takes reply k at every state. So the continuations
+of one action are independent of each other. Where different actions lead to the same state, their continuations k are
+the same from there on. No reply is drawn twice, and no result depends on the order of the requests.
 """
 
 import asyncio
@@ -23,17 +23,20 @@ from .belief import read_beliefs
 from .states import ActionKey, Node, action_of, display_key, state_identity
 
 MOST_PER_STATE = 32  # continuations kept of one state
-_CUT = 1 << 20  # the forced diagnosis of a cut suffix has a reply number from here on; continuations have smaller ones
+# A suffix of a trajectory that is cut gets a forced diagnosis, a reply with a number. These numbers begin here, far
+# above those of continuations, so that the two never share random numbers.
+_FIRST_CUT_NUMBER = 1 << 20
 
 
 @dataclass(frozen=True)
 class Continuation:
     """The rest of an episode from a state on. ``correct`` is 1 if its diagnosis is right and 0 if not, or the
-    probability that it is right. ``effort`` is the effort of its steps. ``path`` lists its actions for display. It is
-    empty where a checkpoint restored the continuation, and where no diagnosis was drawn because its probability was
-    computed.
+    probability that it is right. ``effort`` counts the requests and US dollars of its steps.
 
-    Utilities are computed later, so cached continuations stay valid when a lambda changes.
+    ``path`` lists its actions for display only. It is empty where a checkpoint restored the continuation. It has no
+    diagnosis where none was drawn, because the probability of the true one was computed instead.
+
+    The utility is not stored but computed from these, so a stored continuation is valid for all weights (lambdas).
     """
 
     correct: float
@@ -45,14 +48,14 @@ class Continuation:
 class Draws:
     """Draws replies from one policy and stores them, so that each is drawn once.
 
-    ``stream`` is part of the seed of every reply and tells apart draws for different purposes. ``verdicts`` is the
-    setting ``credit.verdicts``. With ``drawn`` the diagnosis of a continuation is judged. With ``scored`` the policy's
-    belief in the true disease is the probability that it is right, and no forced diagnosis is drawn.
+    ``stream`` is part of the seed of every reply and keeps draws for different purposes apart. ``verdicts`` is the
+    setting ``credit.verdicts``. Under ``drawn`` the diagnosis of a continuation is sampled and judged. Under ``scored``
+    the continuation ends with a probability instead: the policy's belief in the true disease.
 
-    ``known[state.prompt_key, forced][k]`` is the step of reply k at a state: a future while it is drawn, None where the
-    request failed. ``beliefs`` has the result of :meth:`belief` by ``state.prompt_key``. ``failed`` counts replies and
-    beliefs whose request failed, ``tokens`` the tokens of all drawn replies. ``journal`` lists the drawn steps with
-    their states.
+    ``known[state.prompt_key, forced][k]`` is reply k at a state: its step; a future while it is being drawn; None where
+    the request failed. ``beliefs`` has the results of :meth:`belief` by ``state.prompt_key``. ``failed`` counts the
+    replies and beliefs whose request failed, ``tokens`` the tokens of all drawn replies. ``journal`` lists all drawn
+    steps, each with the state at which it was taken.
     """
 
     environment: DiagnosticEnvironment
@@ -68,8 +71,8 @@ class Draws:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The metrics of the draws by their names: the numbers of drawn tokens, and of replies and beliefs whose
-        request failed."""
+        """The counts of these draws for the log, by the names of their metrics: drawn tokens, and requests (of replies
+        or beliefs) that failed."""
         return {"credit/continuation_tokens": self.tokens, "credit/failed": self.failed}
 
     async def draw_steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
@@ -78,16 +81,17 @@ class Draws:
         known = self.known.setdefault((state.prompt_key, forced), {})
         missing = [k for k in numbers if k not in known]
         if missing:
-            drawn = asyncio.get_running_loop().create_future()
-            known.update(dict.fromkeys(missing, drawn))  # so that no other coroutine draws them too
+            # While all of these are drawn, one future stands for each of them, so that no other coroutine draws them.
+            all_drawn = asyncio.get_running_loop().create_future()
+            known.update(dict.fromkeys(missing, all_drawn))
             try:
                 known.update(zip(missing, await self._draw(state, missing, forced), strict=True))
             finally:
-                drawn.set_result(None)
+                all_drawn.set_result(None)
         for number in numbers:
             if isinstance(pending := known[number], asyncio.Future):  # another coroutine is drawing this reply
                 await pending
-        return {k: step for k in numbers if isinstance(step := known[k], Step)}
+        return {k: step for k in numbers if isinstance(step := known[k], Step)}  # failed ones are None
 
     async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
         """Sample the replies with these ``numbers`` at a state and let the environment answer them. Returns one step
@@ -104,8 +108,8 @@ class Draws:
         return steps
 
     def belief(self, state: State) -> "asyncio.Future[float | None]":
-        """Request the policy's belief in the true disease at a state. Returns a future at once, the same one for every
-        call with this state. Its result is a probability, None where the request failed."""
+        """Request the policy's belief in the true disease at a state, without waiting for it. Returns a future, the
+        same one for every call with this state. Its result is a probability, or None where the request failed."""
         if state.prompt_key not in self.beliefs:
             self.beliefs[state.prompt_key] = asyncio.ensure_future(self._read_belief(state))
         return self.beliefs[state.prompt_key]
@@ -120,27 +124,29 @@ class Draws:
             return None
 
     async def _end_by_belief(self, state: State, ends: Mapping[int, Continuation]) -> dict[int, Continuation]:
-        """Set the correctness of continuations that end with a diagnosis at ``state`` to the policy's belief in the
-        true disease there. ``ends`` are these continuations by number; returns changed copies of them. Empty where the
-        belief could not be read."""
+        """Let continuations that diagnose at ``state`` end with a probability instead of a verdict: returns copies of
+        ``ends``, continuations by number, whose ``correct`` is the policy's belief in the true disease at ``state``.
+        Returns none where the belief could not be read."""
         belief = await self.belief(state)
         return {} if belief is None else {k: replace(end, correct=belief) for k, end in ends.items()}
 
     async def rollout(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
         decisions, then a forced diagnosis (equation "rollout"). Its ``correct`` is the verdict on its diagnosis, or
-        with ``verdicts`` ``scored`` the policy's belief in the true disease. Continuations with a failed reply are left
+        under ``verdicts: scored`` the policy's belief in the true disease. Continuations with a failed reply are left
         out.
 
-        All take one step. Those with the same reply then continue from the same next state, together.
+        Works recursively: all continuations take one step. Some end there; the others are grouped by their reply, since
+        equal replies lead to the same next state, and each group continues from there with one decision less.
         """
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
         if forced and scored:
             return await self._end_by_belief(state, dict.fromkeys(numbers, Continuation(0.0, Effort())))
+        # All take one step. Those that diagnose end; the others are grouped by the text of their reply.
         steps = await self.draw_steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
-        numbers_by_reply: dict[str, list[int]] = {}  # the continuations that have not ended, by the text of their reply
+        numbers_by_reply: dict[str, list[int]] = {}
         for number, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
                 last, correct = self.environment.conclude(state, step)
@@ -149,11 +155,13 @@ class Draws:
                 numbers_by_reply.setdefault(step.turn.text, []).append(number)
         if continuations and scored:
             self.belief(state)  # requested now, so that it is computed in one batch with the branches
+        # Each group of equal replies is a branch, which continues from its own next state.
         branches = [(steps[same_reply[0]], same_reply) for same_reply in numbers_by_reply.values()]
         calls = [self.rollout(state.after(step), same_reply, horizon - 1) for step, same_reply in branches]
-        rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
+        rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)  # one alone needs no task
         if continuations and scored:
             continuations = await self._end_by_belief(state, continuations)
+        # Put this step in front of what came back from the branches.
         for (step, _), rest in zip(branches, rests, strict=True):
             for number, end in rest.items():
                 path = (display_key(step), *end.path)
@@ -166,8 +174,8 @@ class Draws:
 
 @dataclass
 class Entry:
-    """The continuations of one state in the rollout cache. ``drawn`` counts all that were requested, also those that
-    failed, and is the number of the next continuation."""
+    """The continuations of one state in the rollout cache. ``drawn`` counts all that were requested so far, also failed
+    ones. It is also the number that the next continuation gets, so that no number is used twice."""
 
     drawn: int = 0
     continuations: list[Continuation] = field(default_factory=list)
@@ -175,11 +183,12 @@ class Entry:
 
 @dataclass
 class Pool:
-    """The continuations of one state, the ``child`` of all actions that lead there.
+    """The continuations of one state, ``child``, from which the value of every action that leads there is estimated.
 
-    ``suffixes`` lists where the group's own trajectories pass the state, as (trajectory, decision). ``own`` are the
-    continuations made from these suffixes. ``known`` come from the cache. ``fresh`` are newly drawn; their numbers are
-    ``numbers``.
+    They come from three sources. ``own``: made from the group's own trajectories, whose suffixes (their ends from this
+    state on) ``suffixes`` lists as pairs of indices (trajectory, decision). ``known``: taken from the cache.
+    ``fresh``: newly drawn, with the continuation numbers ``numbers``. ``own`` and ``fresh`` are empty until
+    :meth:`Pools.fill`.
     """
 
     child: State
@@ -202,10 +211,11 @@ class Pool:
 
 @dataclass
 class Pools:
-    """The pools of one group, by the key of their state.
+    """All pools of continuations of one group.
 
-    ``nodes`` is the state tree of the group. ``cache`` has by state the continuations of earlier groups.
-    ``rollouts(key)`` returns the object that draws continuations for the pool ``key``.
+    ``nodes`` are the states that the group visits (:func:`~.states.build_tree`). ``cache`` has the continuations of
+    earlier groups by the key of the state. ``rollouts(key)`` returns the object that draws continuations for the pool
+    ``key``. ``pools`` has each pool by the key of its state; without a cache, by the node and the action before it.
     """
 
     group: Sequence[Trajectory]
@@ -221,51 +231,55 @@ class Pools:
         if self.credit.cache.scope == "off":
             key = (node, action)
         else:
-            key = state_identity(child, self.credit.merge, self.nodes[node].visits[0][0])
+            trajectory, _ = self.nodes[node].visits[0]
+            key = state_identity(child, self.credit.merge, trajectory)
         if key not in self.pools:
             self.pools[key] = self._open(key, child)
         return self.pools[key]
 
     def _open(self, key: tuple, child: State) -> Pool:
-        """Open the pool ``key`` of the state ``child``, and plan which of its K continuations are still to be drawn
-        (``numbers``).
+        """Open the pool ``key`` of the state ``child``, and plan which continuations are to be drawn for it
+        (``numbers``). Nothing is drawn yet.
 
-        Suffixes of the group and cached continuations count towards K. Where these are fewer than K, ``fill: strict``
-        ignores them and draws K new ones; any other rule draws only the missing ones. Where none is missing, ``grow``
-        more are drawn for a cached state. Without a cache all K are drawn.
+        A pool needs K continuations (``credit.continuations``). Suffixes of the group and cached continuations count
+        towards K, and only the missing ones are drawn. There are three exceptions. Without a cache all K are drawn.
+        Where some are missing, ``fill: strict`` ignores those at hand and draws K new ones. Where none is missing, a
+        cached state gets ``grow`` more.
         """
         rule, wanted = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
             return Pool(child, [], [], range(wanted))
         entry = self.cache.get(key, Entry())
+        # Which suffixes of the group's own trajectories may be used.
         reuses_group = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self.behind_branching)
         suffixes = self.nodes[key].visits if reuses_group and key in self.nodes else []
         if rule.long_suffixes == "drop":
             suffixes = [visit for visit in suffixes if self.ends_within(*visit)]
-        cached = len(entry.continuations)
-        if rule.fill == "strict" and cached + len(suffixes) < wanted:
-            return Pool(child, [], [], range(entry.drawn, entry.drawn + wanted))
-        to_draw = wanted - cached - len(suffixes)
-        if to_draw <= 0:
-            to_draw = min(rule.grow, MOST_PER_STATE - cached) if cached else 0
-        return Pool(child, suffixes, list(entry.continuations), range(entry.drawn, entry.drawn + max(0, to_draw)))
+        # How many continuations are still to be drawn.
+        cached, first_number = len(entry.continuations), entry.drawn
+        missing = wanted - cached - len(suffixes)
+        if rule.fill == "strict" and missing > 0:
+            return Pool(child, [], [], range(first_number, first_number + wanted))
+        if missing <= 0:
+            missing = max(0, min(rule.grow, MOST_PER_STATE - cached)) if cached else 0
+        return Pool(child, suffixes, list(entry.continuations), range(first_number, first_number + missing))
 
     @cached_property
     def behind_branching(self) -> set[tuple]:
-        """The keys of the states that directly follow a state at which trajectories of the group took different actions
-        (section "Rollout Cache")."""
+        """The keys of the states directly after a branching state, one at which trajectories of the group took
+        different actions (section "Rollout Cache")."""
         children: set[tuple] = set()
         for node in self.nodes.values():
             steps = [self.group[i].steps[t] for i, t in node.visits]
             if len({action_of(step, self.credit.diagnoses) for step in steps}) > 1:
                 for index, decision in node.visits:
-                    following = self.group[index].states[decision + 1 : decision + 2]  # empty after a diagnosis
-                    children.update(state_identity(child, self.credit.merge, index) for child in following)
+                    next_state = self.group[index].states[decision + 1 : decision + 2]  # one, or none after a diagnosis
+                    children.update(state_identity(child, self.credit.merge, index) for child in next_state)
         return children
 
     def ends_within(self, index: int, start: int) -> bool:
-        """Whether the suffix of the trajectory ``index``, from its decision ``start`` on, has at most H decisions, not
-        counting a forced diagnosis. H is the limit of drawn continuations."""
+        """Whether the suffix of the trajectory ``index``, from its decision ``start`` on, has at most H decisions
+        (``credit.horizon``), which is also the limit of drawn continuations. A forced diagnosis does not count."""
         trajectory = self.group[index]
         return len(trajectory.steps) - start - trajectory.forced <= self.credit.horizon
 
@@ -274,7 +288,8 @@ class Pools:
         await asyncio.gather(*(self._fill(key, pool) for key, pool in self.pools.items()))
 
     async def _fill(self, key: tuple, pool: Pool) -> None:
-        """Fill one pool: make continuations from the suffixes of the group, then draw the fresh ones."""
+        """Fill the lists ``own`` and ``fresh`` of the pool ``key``: make continuations from the suffixes of the group,
+        then draw the fresh ones. Those whose request failed are missing in the lists."""
         rollouts = self.rollouts(key)
         for index, decision in pool.suffixes:
             if (suffix := await self._suffix(rollouts, index, decision)) is not None:
@@ -284,15 +299,18 @@ class Pools:
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
     async def _suffix(self, rollouts: Draws, index: int, start: int) -> Continuation | None:
-        """Make a continuation from the trajectory ``index`` of the group, from its decision ``start`` on. One with more
-        than H decisions is cut after H and gets a newly drawn forced diagnosis, unless ``credit.cache.long_suffixes``
-        is ``keep``. Returns None where the request of this diagnosis failed."""
+        """Make a continuation from the suffix of the trajectory ``index`` of the group, from its decision ``start`` on.
+        A suffix with more than H decisions is cut after H, and ``rollouts`` draws a forced diagnosis for it; not so
+        where ``credit.cache.long_suffixes`` is ``keep``. Returns None where the request of this diagnosis failed."""
         trajectory, horizon = self.group[index], self.credit.horizon
         path = tuple(map(display_key, trajectory.steps[start:]))
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(index, start):
             return Continuation(trajectory.correct, trajectory.effort(start), path)
-        end = (await rollouts.rollout(trajectory.states[start + horizon], (_CUT + index,), 0)).get(_CUT + index)
-        return end and Continuation(end.correct, trajectory.effort(start, start + horizon) + end.effort, path[:horizon])
+        cut_state, number = trajectory.states[start + horizon], _FIRST_CUT_NUMBER + index
+        end = (await rollouts.rollout(cut_state, (number,), horizon=0)).get(number)
+        if end is None:
+            return None
+        return Continuation(end.correct, trajectory.effort(start, start + horizon) + end.effort, path[:horizon])
 
     def store(self) -> None:
         """Put the continuations of all pools into the cache, without those made from the group's own suffixes. Pools
@@ -306,8 +324,9 @@ class Pools:
 
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], return_of: ReturnOf) -> dict[int, float]:
-    """Draw the continuations ``numbers`` of a state to the end of their episodes. Gives the return of each by number;
-    failed ones are left out. Raises ModelFailure where all failed."""
+    """Draw the continuations ``numbers`` of a state to the end of their episodes. Returns the return of each by number;
+    failed ones are left out. ``return_of`` computes a return from correctness and effort. Raises ModelFailure where all
+    failed."""
     ends = await draws.rollout(state, numbers)
     if not ends:
         raise ModelFailure(f"{state.case.name_in_errors}: no continuation of a state came back; is the model alive?")
@@ -327,8 +346,8 @@ async def state_values(
 def group_advantages(
     group: Sequence[Trajectory], values: Mapping[tuple, float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[list[float]]:
-    """Compute the advantage of each decision of a group: returns a list [trajectory][decision] by
-    :func:`step_advantages`. ``values`` are V(s) by the key of the state, ``decay`` is the lambda of generalised
+    """Compute the advantages of all decisions of a group by :func:`step_advantages`: returns a list
+    [trajectory][decision]. ``values`` are V(s) by the key of the state; ``decay`` is the lambda of generalised
     advantage estimation."""
     return [step_advantages(episode, [values[s.key] for s in episode.states], return_of, decay) for episode in group]
 
@@ -336,19 +355,19 @@ def group_advantages(
 def step_advantages(
     trajectory: Trajectory, values: Sequence[float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[float]:
-    """Compute the advantage of each decision of a trajectory: A_t = d_t + decay A_{t+1}, with d_t = r_t + V(s_{t+1}) -
-    V(s_t).
+    """Compute the advantage of each decision of a trajectory by generalised advantage estimation (Schulman et al.,
+    2016): A_t = d_t + decay A_{t+1}, with d_t = r_t + V(s_{t+1}) - V(s_t).
 
-    ``values`` are V(s_0) ... V(s_T), one per decision; V is 0 after the last decision. r_t is ``return_of`` decision t
-    alone; correctness counts in the last one. ``decay`` is the lambda of generalised advantage estimation (Schulman et
-    al., 2016).
+    ``values`` are V(s_0) ... V(s_T), one per decision; V is 0 after the last decision. The reward r_t is the return of
+    decision t alone by ``return_of``; only the last decision can be right. ``decay`` is called lambda in the source: 0
+    credits a decision with its own d_t alone, 1 with the sum of all later ones.
     """
     last = len(trajectory.steps) - 1
-    following = [*values[1:], 0.0]
-    advantages = [
-        return_of(t == last and trajectory.correct, step.effort) + following[t] - values[t]
-        for t, step in enumerate(trajectory.steps)
-    ]
+    next_values = [*values[1:], 0.0]
+    advantages = []
+    for t, step in enumerate(trajectory.steps):
+        reward = return_of(trajectory.correct if t == last else False, step.effort)
+        advantages.append(reward + next_values[t] - values[t])
     for t in range(last - 1, -1, -1):
         advantages[t] += decay * advantages[t + 1]
     return advantages

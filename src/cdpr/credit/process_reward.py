@@ -20,8 +20,9 @@ from .states import ActionKey, Node, action_of
 
 
 def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:
-    """Estimate the value of an action, U_hat(s, a) = 1/K sum_k U(tau_k), equation "U hat". It is the mean utility over
-    the continuations ``ends``, each with the action's own effort ``immediate``."""
+    """Estimate the value of an action, U_hat(s, a) = 1/K sum_k U(tau_k), equation "U hat": the mean utility over its
+    continuations ``ends``. The action's own effort, ``immediate``, is added to that of each continuation. ``weights``
+    and ``tests`` are the settings of the utility."""
     return fmean(utility(end.correct, immediate + end.effort, weights, tests) for end in ends)
 
 
@@ -60,20 +61,22 @@ class ProcessReward:
     seed: int
 
     def __post_init__(self) -> None:
-        """Start with an empty rollout cache. When it is full, it removes the entry that has not been stored for the
-        longest time."""
+        """Start with an empty rollout cache of at most ``credit.cache.capacity`` states. When it is full, the state
+        whose continuations were stored longest ago is removed."""
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(self.credit.cache.capacity)
-        self.version: int | None = None  # iteration whose continuations the cache holds; 0 if they stay valid
+        # The iteration whose policy drew the cached continuations; 0 for a frozen policy; None while nothing is cached.
+        self.version: int | None = None
 
     def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
-        """Begin the credit of one group; returns an object that has not computed it yet. The caller awaits
-        :meth:`GroupCredit.score`, and then stores its ``pools`` in the cache, group by group in the order of the batch.
+        """Prepare the credit of one group in ``iteration``; returns an object that has not computed it yet. The caller
+        awaits its :meth:`GroupCredit.score`, and afterwards calls ``pools.store()`` of all groups in the order of the
+        batch.
 
-        Clears the cache where its continuations come from an earlier iteration. Those of a frozen continuation policy
-        stay under the scope ``run``.
+        The cache is cleared here where its continuations were drawn by the policy of an earlier iteration. A frozen
+        continuation policy never changes, so with the cache scope ``run`` its continuations stay valid.
         """
-        frozen = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
-        version = 0 if frozen else iteration
+        stays_valid = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
+        version = 0 if stays_valid else iteration
         if version != self.version:
             self.cache.clear()
             self.version = version
@@ -90,9 +93,12 @@ class ProcessReward:
         return [credit.report for credit in credits]
 
     def state_dict(self) -> dict[str, Any]:
-        """The rollout cache, oldest entry first, and the iteration that it belongs to, as JSON values."""
-        entries = [[key, entry.drawn, [[end.correct, *astuple(end.effort)] for end in entry.continuations]]
-                   for key, entry in self.cache.items()]  # fmt: skip
+        """Return the rollout cache, oldest state first, and its ``version``, as JSON values. A cached state becomes
+        [key, drawn, continuations], a continuation [correct, effort...]; paths are not kept."""
+        entries: list[Any] = []
+        for key, entry in self.cache.items():
+            continuations = [[end.correct, *astuple(end.effort)] for end in entry.continuations]
+            entries.append([key, entry.drawn, continuations])
         return {"version": self.version, "cache": entries}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -112,10 +118,10 @@ def _nested_tuple(key: Any) -> Any:
 
 @dataclass
 class _Candidate:
-    """An action whose value is estimated. ``in_top_m`` says that it is in the candidate set A_c(s). ``steps`` are those
-    in which it was sampled.
+    """An action at a state whose value is estimated. ``in_top_m`` says that it is in the candidate set A_c(s); other
+    actions are here because the group took them. ``steps`` are the sampled steps that take the action.
 
-    ``pool`` holds the continuations of the next state. A diagnosis has no next state: its pool is None, and ``correct``
+    ``pool`` has the continuations of the next state. A diagnosis has no next state: its pool is None, and ``correct``
     is the probability that it is right (None where the request of this probability failed).
     """
 
@@ -140,21 +146,25 @@ class GroupCredit:
         self.pools = Pools(group, self.nodes, self.credit, process.cache, self._continuation_draws)
 
     async def score(self) -> None:
-        """Compute ``report``: sample next actions at the states, select states by their uncertainty and by
-        disagreement, draw continuations of the candidate actions, estimate their values, and reward the decisions at
-        the selected states."""
+        """Compute ``report`` in five stages: sample next actions at the states; select states by their uncertainty and
+        by disagreement; draw continuations of the candidate actions; record each state with the values of its actions;
+        and reward the decisions at the selected states."""
         credit, nodes = self.credit, self.nodes
+        # Sample next actions ("probes") wherever a state may be selected.
         disagreed = self.disagreed_states(credit)
         probed = states.states_to_probe(states.list_paths(nodes, len(self.group)), disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in probed))
         self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
+        # Select states: ``selected[i]`` are the keys of those of trajectory i.
         p_hat = {key: states.frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
         uncertainty = {key: states.entropy(p_hat[key]) for key in nodes if key in probed}
         selected = self.select_states(disagreed, uncertainty, credit)
-        all_selected = {key for keys in selected for key in keys}
+        all_selected = set().union(*selected)
+        # Draw the continuations of all candidate actions, and judge the diagnoses among these, which have none.
         candidates = {key: self._candidates(key, p_hat[key]) for key in nodes if key in all_selected}
-        diagnoses = [(key, candidate) for key, row in candidates.items() for candidate in row if candidate.pool is None]
-        await asyncio.gather(self.pools.fill(), *(self._judge(key, candidate) for key, candidate in diagnoses))
+        judgements = [self._judge(key, c) for key, row in candidates.items() for c in row if c.pool is None]
+        await asyncio.gather(self.pools.fill(), *judgements)
+        # Record every state, and reward the decisions of the trajectories for which it was selected.
         for key, node in nodes.items():
             values = tuple(map(self._value, candidates.get(key, ())))
             # The tokens of the first reply that takes each action.
@@ -167,8 +177,9 @@ class GroupCredit:
         self._sum_counts()
 
     def disagreed_states(self, rule: Credit) -> set[tuple]:
-        """The keys of the states S_cache: trajectories of the group take different actions there, and their outcomes or
-        efforts differ materially afterwards. ``rule`` is the section ``credit`` of the settings."""
+        """Return the keys of the states S_cache: trajectories of the group take different actions there, and then
+        differ in outcome or effort (:func:`~.states.disagreed_decisions`). ``rule`` is the section ``credit`` of the
+        settings."""
         visits = states.disagreed_decisions(self.group, rule)
         return {key for key, node in self.nodes.items() if not visits.isdisjoint(node.visits)}
 
@@ -182,32 +193,35 @@ class GroupCredit:
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
 
     def _action(self, step: Step) -> ActionKey:
-        """The identity of the action of a step, by which equal actions are recognised."""
+        """Return the identity of the action of a step, by which equal actions are recognised."""
         return action_of(step, self.credit.diagnoses)
 
     def _samples(self, node: Node) -> list[Step]:
-        """The steps at a node from which p_hat is estimated: all of them, or, where ``credit.own_actions`` is
-        ``apart``, all but the first ones, which are those of the group's own trajectories."""
-        return node.steps if self.credit.own_actions == "counted" else node.steps[len(node.visits) :]
+        """Return the steps at a node from which p_hat is estimated. Under ``credit.own_actions: counted`` these are all
+        of them, under ``apart`` all but those of the group's own trajectories."""
+        own = len(node.visits)  # the first steps are those of the visits
+        return node.steps if self.credit.own_actions == "counted" else node.steps[own:]
 
     async def _probe(self, key: tuple, node: Node) -> None:
-        """Add sampled next actions to a node until p_hat has n_s samples (section "Next-action Sampling"). The group's
-        own actions count towards n_s unless ``credit.own_actions`` is ``apart``."""
-        own = len(node.steps) if self.credit.own_actions == "counted" else 0
-        if self.credit.samples > own:
-            steps = await self._probe_draws(key).draw_steps(node.state, range(self.credit.samples - own))
+        """Sample next actions at the node ``key``, and add them to its steps, until p_hat has n_s samples
+        (``credit.samples``; section "Next-action Sampling"). The group's own actions count towards n_s unless
+        ``credit.own_actions`` is ``apart``."""
+        at_hand = len(node.steps) if self.credit.own_actions == "counted" else 0
+        if self.credit.samples > at_hand:
+            steps = await self._probe_draws(key).draw_steps(node.state, range(self.credit.samples - at_hand))
             node.steps += steps.values()
             self.report.probes += len(steps)
 
     def _candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Candidate]:
         """List the actions at the node ``key`` whose values are estimated: the candidate set A_c(s), then the other
-        actions that the group took there. ``p_hat`` is the estimated probability of each action."""
+        actions that the group took there. ``p_hat`` is the estimated probability of each action. Opens the pools of
+        their next states."""
         node = self.nodes[key]
         top = states.top_candidates(p_hat, self.credit.candidates)
-        own = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
+        taken = map(self._action, node.steps[: len(node.visits)])  # by the group's own trajectories
         candidates = []
-        for action in [*top, *(a for a in own if a not in top)]:
-            # An action of the group may be missing among the samples of p_hat.
+        for action in dict.fromkeys([*top, *taken]):  # each once
+            # An action that was taken may be missing among the samples of p_hat.
             source = self._samples(node) if action in p_hat else node.steps
             steps = [step for step in source if self._action(step) == action]
             is_diagnosis = isinstance(steps[0].action, FinalDiagnosis)
@@ -216,9 +230,9 @@ class GroupCredit:
         return candidates
 
     async def _judge(self, key: tuple, diagnosis: _Candidate) -> None:
-        """Set ``diagnosis.correct``, the probability that a diagnosis at the node ``key`` is right. It is the share of
-        its samples that are right. Where ``credit.verdicts`` is ``scored`` and all diagnoses are one action, it is the
-        policy's belief in the true disease, None if that could not be read."""
+        """Set ``correct`` of the candidate ``diagnosis`` at the node ``key``: the probability that it is right. It is
+        the share of its samples that are right. Where ``credit.verdicts`` is ``scored`` and all diagnoses are one
+        action, it is the policy's belief in the true disease; None where that could not be read."""
         if self.credit.verdicts == "scored" and self.credit.diagnoses == "one_action":
             diagnosis.correct = await self._probe_draws(key).belief(self.nodes[key].state)
             return
@@ -227,29 +241,37 @@ class GroupCredit:
         diagnosis.correct = fmean(self.environment.is_correct(text, truth) for text in texts)
 
     def _value(self, candidate: _Candidate) -> CandidateValue:
-        """Estimate the value U_hat of a candidate, and the means of its parts, for the report. The value is None where
-        all requests for it failed."""
+        """Estimate the value U_hat of a candidate, and the means from which it follows, for the report. The value is
+        None where all requests for it failed."""
         pool, action, in_top_m = candidate.pool, candidate.action, candidate.in_top_m
-        if pool is None:
+        if pool is None:  # a diagnosis costs nothing more, so its utility is the probability that it is right
             return CandidateValue(action, in_top_m, value=candidate.correct, correct=candidate.correct or 0.0)
-        ends = pool.continuations
+        ends, own_effort = pool.continuations, candidate.steps[0].effort
         if not ends:
             return CandidateValue(action, in_top_m, value=None, failed=pool.failed)
-        efforts = [candidate.steps[0].effort + end.effort for end in ends]
-        value = action_value(candidate.steps[0].effort, ends, self.process.weights, self.environment.settings.tests)
-        correct, tests = fmean(end.correct for end in ends), fmean(effort.available for effort in efforts)
-        usd, infeasible = fmean(effort.cost_usd for effort in efforts), fmean(effort.infeasible for effort in efforts)
-        counts = len(pool.own), len(pool.known), len(pool.fresh), pool.failed
-        return CandidateValue(action, in_top_m, value, correct, tests, usd, infeasible, *counts)
+        efforts = [own_effort + end.effort for end in ends]
+        return CandidateValue(
+            action,
+            in_top_m,
+            value=action_value(own_effort, ends, self.process.weights, self.environment.settings.tests),
+            correct=fmean(end.correct for end in ends),
+            tests=fmean(effort.available for effort in efforts),
+            cost_usd=fmean(effort.cost_usd for effort in efforts),
+            infeasible=fmean(effort.infeasible for effort in efforts),
+            suffixes=len(pool.own),
+            cached=len(pool.known),
+            fresh=len(pool.fresh),
+            failed=pool.failed,
+        )
 
     def _reward(self, visits: Sequence[tuple[int, int]], values: Sequence[CandidateValue], p_hat: Mapping) -> None:
-        """Set in the report R_proc of the decisions ``visits`` (trajectory, decision), which are all at one state.
-        ``values`` are the estimated values of its actions, ``p_hat`` their probabilities. An action without a value
-        gets no reward.
+        """Set the process reward R_proc of the decisions ``visits``, pairs of indices (trajectory, decision) at one
+        state, in ``report.process``. ``values`` are the estimated values of the actions at this state, ``p_hat`` their
+        probabilities. A decision whose action has no value gets no reward, and is counted.
 
         R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward"; 0 where there
-        is no baseline. A diagnosis of the group has its own verdict as U_hat, not the mean over all diagnoses. Raises
-        FloatingPointError, naming the case, when a reward is not finite: clipping would hide it.
+        is no baseline. U_hat of a diagnosis that the group gave is its own verdict, not the mean over all diagnoses.
+        Raises FloatingPointError, naming the case, when a reward is not finite: clipping would hide it.
         """
         u_hats = {v.action: v.value for v in values if v.value is not None}
         candidate_u_hats = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
@@ -259,7 +281,8 @@ class GroupCredit:
             if action not in u_hats:
                 self.report.unvalued += 1
                 continue
-            u_hat = float(trajectory.correct) if action[0] == "end" else u_hats[action]
+            is_diagnosis = action[0] == "end"
+            u_hat = float(trajectory.correct) if is_diagnosis else u_hats[action]
             reference = baseline(candidate_u_hats, p_hat, action, self.credit.baseline)
             raw = 0.0 if reference is None else u_hat - reference
             if not math.isfinite(raw):
@@ -272,22 +295,23 @@ class GroupCredit:
             self.report.process[index][decision] = reward
 
     def _probe_draws(self, key: tuple) -> Draws:
-        """The object that draws next actions at the node ``key``. Its draws do not depend on the cache, so that runs
-        with and without the cache select the same states. All nodes share one object, unless the cache and the merging
-        of states are both off."""
-        own = (key,) if self.credit.cache.scope == "off" and self.credit.merge == "none" else ()
-        return self._draws_of(self.process.policy, ("actor", self.iteration, *own))
+        """Get the object that draws next actions at the node ``key``. Its random numbers do not depend on the cache, so
+        that runs with and without the cache select the same states. All nodes share one object, unless the cache and
+        the merging of states are both off: then each node has random numbers of its own."""
+        apart = (key,) if self.credit.cache.scope == "off" and self.credit.merge == "none" else ()
+        return self._draws_of(self.process.policy, ("actor", self.iteration, *apart))
 
     def _continuation_draws(self, key: tuple) -> Draws:
-        """The object that draws continuations for the pool ``key``: one for all pools with a cache, one for each pool
-        without."""
+        """Get the object that draws continuations for the pool ``key``. With a cache all pools share one object, so
+        that continuations which reach the same state share their replies. Without a cache each pool has its own."""
         if self.process.continuation_policy is self.process.policy and self.credit.cache.scope != "off":
-            return self._probe_draws(key)
-        own = (key,) if self.credit.cache.scope == "off" else ()
-        return self._draws_of(self.process.continuation_policy, ("continuation", self.process.version, *own))
+            return self._probe_draws(key)  # the same policy: probes are the first replies of continuations
+        apart = (key,) if self.credit.cache.scope == "off" else ()
+        return self._draws_of(self.process.continuation_policy, ("continuation", self.process.version, *apart))
 
     def _draws_of(self, policy: Policy, stream: tuple) -> Draws:
-        """Get the object that draws from a policy with the random numbers ``stream``. The first call creates it."""
+        """Get the object that draws replies of a policy with the random numbers of ``stream`` (a name as a tuple, part
+        of every seed). The first call for a stream creates it."""
         if stream not in self.draws:
             self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream, self.credit.verdicts)
         return self.draws[stream]
@@ -299,5 +323,5 @@ class GroupCredit:
         self.report.cached = sum(len(pool.known) for pool in pools)
         self.report.suffixes = sum(len(pool.own) for pool in pools)
         self.report.failed = sum(draws.failed for draws in self.draws.values())
-        # The current policy may draw probes and continuations by one object: all its tokens but those of the probes.
+        # One object may have drawn probes and continuations, so the tokens of continuations are the rest of all tokens.
         self.report.continuation_tokens = sum(d.tokens for d in self.draws.values()) - self.report.probe_tokens

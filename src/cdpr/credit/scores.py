@@ -31,15 +31,16 @@ def step_scale(processes: Sequence[ProcessRewards], rule: str) -> float:
     ``credit.step_scale``: ``none`` gives 1, ``credited`` the root mean square over the decisions with a reward, ``all``
     that over all decisions, with 0 for those without. It is also 1 where all rewards are zero.
     """
-    rewards = [r for process in processes for r in process if r is not None or rule == "all"]
+    counted = [r for process in processes for r in process if r is not None or rule == "all"]
+    rewards = [r or 0.0 for r in counted]
     if rule == "none" or not any(rewards):
         return 1.0
-    return math.sqrt(fmean((r or 0.0) ** 2 for r in rewards))
+    return math.sqrt(fmean(r**2 for r in rewards))
 
 
 def process_score(process: ProcessRewards, credit: Credit) -> float:
-    """Compute the process part of a trajectory's score: the sum of beta R_proc over its rewarded decisions, or their
-    mean where ``credit.aggregate`` is ``mean``. It is 0 without such decisions."""
+    """Compute the process part of a trajectory's score: the sum of beta R_proc over the decisions that have a reward,
+    or its mean where ``credit.aggregate`` is ``mean``. It is 0 where no decision has a reward."""
     selected = [credit.beta * r for r in process if r is not None]
     if not selected:
         return 0.0
@@ -60,12 +61,13 @@ def trajectory_score(outcome: float, process: ProcessRewards, credit: Credit) ->
 
 @dataclass(frozen=True)
 class CandidateValue:
-    """The estimated value U_hat(s, a) of one action: ``value``, None where all requests for it failed. ``in_top_m``:
-    the action is in the candidate set A_c(s).
+    """The estimated value U_hat(s, a) of one action: ``value``, None where all requests for it failed. ``in_top_m``
+    says that the action is in the candidate set A_c(s).
 
-    ``correct``, ``tests``, ``cost_usd`` and ``infeasible`` are means over the continuations of the action. ``suffixes``
-    of these were made from the group's own trajectories, ``cached`` come from the cache, and ``fresh`` were drawn.
-    ``failed`` counts those that are missing because their request failed.
+    Means over the continuations of the action, with the action's own effort: ``correct``, ``tests`` (examinations with
+    a result), ``cost_usd`` and ``infeasible`` requests. Numbers of these continuations: ``suffixes`` were made from the
+    group's own trajectories, ``cached`` come from the cache, ``fresh`` were drawn, and ``failed`` are missing because
+    their request failed.
     """
 
     action: ActionKey
@@ -92,10 +94,11 @@ class SampledAction:
 
 @dataclass(frozen=True)
 class StateCredit:
-    """One unique state of a group, for the record. ``evidence`` is the kind and the examination of each step before it.
-    ``visits`` lists its visits as (trajectory, decision). ``entropy`` is U(s) in nats, None where it was not measured.
-    ``reason`` says why the state was selected: ``disagreed``, ``entropy`` or ``all``; empty: it was not. ``actions``
-    are those sampled there, ``candidates`` those whose value was estimated."""
+    """One state of a group, for the record. ``evidence`` has for each step before it the kind of the observation and
+    the examination, such as ("result", "CBC"). ``visits`` has a pair of indices (trajectory, decision) for each visit.
+    ``entropy`` is U(s) in nats, None where it was not measured. ``reason`` says why the state was selected for credit:
+    ``disagreed``, ``entropy`` or ``all``; it is empty where it was not selected. ``actions`` are those sampled there,
+    ``candidates`` those whose value was estimated."""
 
     evidence: tuple[ActionKey, ...]
     visits: tuple[tuple[int, int], ...]
@@ -154,32 +157,32 @@ class CreditRow:
 
 
 def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, float]:
-    """Summarise the credit of a batch as metrics ``credit/...``, by name: how many states were selected, how many
-    requests the estimates took, and the size of the process reward.
+    """Summarise the credit of a batch, given as one report per group: returns the metrics ``credit/...`` by name. They
+    say how many states were selected, how many requests the estimates took, and how large the process rewards are.
 
-    ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of rewarded decisions with G -
-    R_out. Far from zero, the process reward favours longer (or shorter) episodes.
+    ``credit/corr_selected_bonus`` is the correlation, over trajectories, between the number of rewarded decisions and
+    the bonus that these rewards add to the score. Far from zero, the process reward favours longer (or shorter)
+    episodes.
     """
-    states = [s for report in reports for s in report.states]
-    probed = [s.entropy for s in states if s.entropy is not None]
-    processes = [steps for report in reports for steps in report.process]
-    rewards = [r for steps in processes for r in steps if r is not None]
-    selected = [sum(r is not None for r in steps) for steps in processes]
-    bonus = [process_score(steps, credit) for steps in processes]
-    counts = ("probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped", "probe_tokens")
-    sums = {f"credit/{name}": sum(getattr(report, name) for report in reports) for name in counts}
-    sums["credit/continuation_tokens"] = sum(report.continuation_tokens for report in reports)
+    states = [state for report in reports for state in report.states]
+    entropies = [state.entropy for state in states if state.entropy is not None]
+    # R_proc of the decisions of each trajectory; how many have one; and what they add to the score.
+    processes = [process for report in reports for process in report.process]
+    rewards = [r for process in processes for r in process if r is not None]
+    rewarded = [sum(r is not None for r in process) for process in processes]
+    bonus = [process_score(process, credit) for process in processes]
+    counts = "probes fresh cached suffixes failed unvalued clipped probe_tokens continuation_tokens".split()
     return {
         "credit/states": len(states),
-        "credit/selected_share": sum(bool(s.reason) for s in states) / max(1, len(states)),
-        "credit/disagreed_share": sum(s.reason == "disagreed" for s in states) / max(1, len(states)),
-        "credit/entropy": fmean(probed) if probed else 0.0,
-        "credit/candidates": sum(len(s.candidates) for s in states),
-        "credit/selected_per_trajectory": fmean(selected) if selected else 0.0,
+        "credit/selected_share": sum(state.reason != "" for state in states) / max(1, len(states)),
+        "credit/disagreed_share": sum(state.reason == "disagreed" for state in states) / max(1, len(states)),
+        "credit/entropy": fmean(entropies) if entropies else 0.0,
+        "credit/candidates": sum(len(state.candidates) for state in states),
+        "credit/selected_per_trajectory": fmean(rewarded) if rewarded else 0.0,
         "credit/r_proc_mean": fmean(rewards) if rewards else 0.0,
         "credit/r_proc_std": stdev(rewards) if len(rewards) > 1 else 0.0,
-        "credit/corr_selected_bonus": _correlation(selected, bonus),
-        **sums,
+        "credit/corr_selected_bonus": _correlation(rewarded, bonus),
+        **{f"credit/{name}": sum(getattr(report, name) for report in reports) for name in counts},
     }
 
 

@@ -12,9 +12,10 @@ from ..environment.state import FinalDiagnosis, State, Step, Trajectory
 from ..settings.credit import Credit
 
 ActionKey = tuple[str, str]
-"""Identity of an action at a state: the evidence that it adds. Requests are the same action if they match the same
-examination. All unparsable replies are one action, and so are all diagnoses unless ``credit.diagnoses`` is
-``by_text``."""
+"""Identity of an action, by which equal actions at a state are recognised, such as ``("result", "Lactate")``: the kind
+of the observation that answered it, and the examination. Requests in other words for the same examination are one
+action, and so are all replies that cannot be parsed. All diagnoses are the one action ``("end", "")``, unless
+``credit.diagnoses`` is ``by_text``."""
 
 
 # The state tree
@@ -22,8 +23,10 @@ examination. All unparsable replies are one action, and so are all diagnoses unl
 
 @dataclass
 class Node:
-    """A unique state of a group. ``visits`` lists where trajectories pass it, as (trajectory, decision). ``steps`` are
-    the steps sampled there: first those of the visits, in their order, then further samples."""
+    """A state that trajectories of a group visit, with everything that was sampled there.
+
+    ``visits`` has a pair of indices for each visit: the trajectory in the group, and its decision at this state.
+    ``steps`` begins with the steps taken in these visits, in the same order; further samples are appended to it."""
 
     state: State
     visits: list[tuple[int, int]] = field(default_factory=list)
@@ -31,21 +34,24 @@ class Node:
 
 
 def state_identity(state: State, merge: str, trajectory: int) -> tuple:
-    """The key of the node to which a state belongs; states with the same key are one node. ``trajectory`` is the index
-    of the state's trajectory in its group.
+    """Return the key of the node to which a state belongs; states with the same key are one node. ``trajectory`` is
+    the index of the state's trajectory in its group.
 
     ``merge`` is ``credit.merge``. States are one node if they have the same evidence in the same order (``ordered``),
     or in any order (``set``). Under ``none`` states of different trajectories are always different nodes.
     """
-    if merge == "ordered":
-        return state.key
     case, evidence = state.key
-    return (case, tuple(sorted(evidence))) if merge == "set" else (case, evidence, trajectory)
+    if merge == "ordered":
+        return case, evidence
+    if merge == "set":
+        return case, tuple(sorted(evidence))
+    return case, evidence, trajectory
 
 
 def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tuple, Node]:
-    """Build the state tree of a group: its nodes by their key (:func:`state_identity`), in order of first visit.
-    ``merge`` is ``credit.merge``. A forced diagnosis is no choice, so its state gets no node by it."""
+    """Collect the states that the trajectories of a group visit: returns the nodes by their key
+    (:func:`state_identity`), in order of first visit. ``merge`` is ``credit.merge``. Forced diagnoses are left out,
+    because the policy had no choice there."""
     nodes: dict[tuple, Node] = {}
     for index, trajectory in enumerate(group):
         for decision, state in enumerate(trajectory.states):
@@ -58,8 +64,8 @@ def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tupl
 
 
 def list_paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
-    """List for each trajectory of a group the keys of the nodes that it visits, in the order of ``nodes``. ``size`` is
-    the number of trajectories."""
+    """Return, for each of the ``size`` trajectories of a group, the keys of the nodes that it visits, in the order of
+    ``nodes``."""
     node_paths: list[list[tuple]] = [[] for _ in range(size)]
     for key, node in nodes.items():
         for index, _ in node.visits:
@@ -71,16 +77,17 @@ def list_paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
 
 
 def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
-    """The identity of the action of a step, such as ``("result", "Lactate")``. ``diagnoses`` is ``credit.diagnoses``:
-    under ``by_text`` each diagnosis is an action of its own."""
+    """Return the identity of the action of a step, such as ``("result", "Lactate")``. ``diagnoses`` is
+    ``credit.diagnoses``: under ``by_text`` a diagnosis is identified by its text, such as ``("end", "sepsis")``; under
+    ``one_action`` all diagnoses are ``("end", "")``."""
     if diagnoses == "by_text" and isinstance(step.action, FinalDiagnosis):
         return "end", normalise(step.action.text)
     return step.evidence
 
 
 def display_key(step: Step) -> ActionKey:
-    """The action of a step for display: ``("end", DIAGNOSIS)`` with the words of a diagnosis, else the kind of the
-    observation and the examination, such as ``("result", "Lactate")``."""
+    """Return the action of a step as records show it. Unlike :func:`action_of`, it always has the words of a
+    diagnosis: ``("end", "Septic shock")``. Other actions are the same in both, such as ``("result", "Lactate")``."""
     return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
 
 
@@ -108,8 +115,9 @@ def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """The smallest differences of two suffixes of episodes that count as disagreement: in issued examinations, in US
-    dollars, and in infeasible requests. The paper gives no numbers (docs/deviations.md, D9)."""
+    """The differences between two ends of episodes from which they count as disagreeing: ``tests`` in the number of
+    issued examinations, ``cost_usd`` in US dollars, ``unavailable`` in the number of infeasible requests. The paper
+    gives no numbers (docs/deviations.md, D9)."""
 
     tests: float = 1
     cost_usd: float = 10.0
@@ -119,8 +127,9 @@ class Disagreement:
 def materially_differ(
     suffix: tuple[Trajectory, int], other: tuple[Trajectory, int], bounds: Disagreement = Disagreement()
 ) -> bool:
-    """Whether two suffixes of episodes differ in their outcome, or by at least ``bounds`` in their effort (section
-    "Rollout Cache"). A suffix is given as (trajectory, decision): the trajectory from this decision on."""
+    """Whether the ends of two episodes differ in their outcome, or in their effort by at least one of ``bounds``
+    (section "Rollout Cache"). Each end, ``suffix`` and ``other``, is a pair (trajectory, t): the trajectory from its
+    decision t on."""
     effort, other_effort = (trajectory.effort(decision) for trajectory, decision in (suffix, other))
     return (
         suffix[0].correct != other[0].correct
@@ -131,56 +140,63 @@ def materially_differ(
 
 
 def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
-    """Find the decisions (trajectory, decision) of a group at *cache-disagreed* states, as the paper calls those where
-    trajectories take different actions and the rest of their episodes differs materially (:func:`materially_differ`;
-    equation "cache set"). Empty where ``credit.select_disagreed`` is off.
+    """Find the decisions of a group at the states that the paper calls *cache-disagreed*: two trajectories take
+    different actions there, and the rest of their episodes differs (:func:`materially_differ`; equation "cache set").
+    Returns pairs of indices (trajectory, decision); none where ``credit.select_disagreed`` is off.
 
-    Under ``credit.merge: none`` states are compared as under ``ordered``: the two select the same decisions.
+    Under ``credit.merge: none`` no two trajectories share a node, so visits are compared as under ``ordered``.
     """
     disagreed: set[tuple[int, int]] = set()
+    if not credit.select_disagreed:
+        return disagreed
     for node in build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values():
-        suffixes = [(action_of(group[i].steps[t], credit.diagnoses), (group[i], t)) for i, t in node.visits]
-        if credit.select_disagreed and any(
-            action != other and materially_differ(suffix, other_suffix)
-            for (action, suffix), (other, other_suffix) in combinations(suffixes, 2)
-        ):
+        actions = [action_of(group[i].steps[t], credit.diagnoses) for i, t in node.visits]
+        suffixes = [(group[i], t) for i, t in node.visits]
+        pairs = combinations(range(len(actions)), 2)
+        if any(actions[m] != actions[n] and materially_differ(suffixes[m], suffixes[n]) for m, n in pairs):
             disagreed.update(node.visits)
     return disagreed
 
 
 def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:
-    """Select S_ent, the keys of the states with U(s) >= eta (equation "entropy set"). With ``credit.select_all`` these
-    are all keys of ``uncertainty``, which holds U(s) by key."""
+    """Select S_ent: the keys of the states whose uncertainty U(s) is at least eta, ``credit.threshold`` (equation
+    "entropy set"); with ``credit.select_all`` all of them. ``uncertainty`` is U(s) by the key of the state."""
     return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
 
 
 def states_to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
-    """Find the keys of the states whose uncertainty has to be measured. ``trajectories`` has for each trajectory the
-    keys of its states, ``limit`` is the most states that are selected of each (None: no limit).
+    """Find the keys of the states whose uncertainty has to be measured, which costs samples.
 
-    Usually these are all states. Where the cache-disagreed states of a trajectory alone reach its limit, its other
-    states cannot be selected, and are not measured for it.
+    ``trajectories`` has for each trajectory the keys of its states, ``disagreed`` the keys of the cache-disagreed ones.
+    At most ``limit`` states of a trajectory will be selected (None: any number), disagreed ones first. Where these
+    alone reach the limit, no other state of the trajectory can be selected, so the others need no measurement for it.
     """
     keys_to_probe: set[tuple] = set()
     for keys in trajectories:
-        is_full = limit is not None and sum(key in disagreed for key in keys) >= limit
-        keys_to_probe.update(key for key in keys if not is_full or key in disagreed)
+        disagreed_here = [key for key in keys if key in disagreed]
+        is_full = limit is not None and len(disagreed_here) >= limit
+        keys_to_probe.update(disagreed_here if is_full else keys)
     return keys_to_probe
 
 
 def select_states(
     keys: Sequence[tuple], disagreed: set[tuple], uncertain: set[tuple], uncertainty: Mapping, limit: int | None
 ) -> list[tuple]:
-    """Select the states of one trajectory for credit: S*(tau), the union of S_cache (``disagreed``) and S_ent
-    (``uncertain``). ``keys`` are those of the trajectory's states. At most ``limit`` are selected, cache-disagreed ones
-    first, then the most uncertain (equation "unified selection"). ``uncertainty`` is U(s) by key."""
+    """Select the states of one trajectory for credit, S*(tau): returns their keys (equation "unified selection").
+
+    ``keys`` are those of the trajectory's states. Selected are the states in ``disagreed`` (S_cache) and those in
+    ``uncertain`` (S_ent). Where they are more than ``limit``, disagreed ones come first, and then the most uncertain
+    by ``uncertainty``, U(s) by key."""
     selected = [key for key in keys if key in disagreed or key in uncertain]
     if limit is None:
         return selected
+    # False sorts before True: disagreed states come first.
     return sorted(selected, key=lambda key: (key not in disagreed, -uncertainty[key]))[:limit]
 
 
 def selection_reason(key: tuple, disagreed: set[tuple], credit: Credit) -> str:
-    """Say why a selected state was selected: ``disagreed`` (it is in S_cache), ``all`` (every state is selected) or
-    ``entropy`` (it is uncertain enough)."""
-    return "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"
+    """Say why the selected state ``key`` was selected: ``disagreed`` (it is in S_cache), ``all`` (every state is
+    selected) or ``entropy`` (it is uncertain enough)."""
+    if key in disagreed:
+        return "disagreed"
+    return "all" if credit.select_all else "entropy"

@@ -23,7 +23,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from ...credit.belief import read_beliefs, verb_and_name_values
+from ...credit.belief import read_beliefs, values_by_token
 from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
@@ -147,7 +147,7 @@ class AllActions(Algorithm):
             return advantage
         _, correct = self.context.environment.conclude(state, step)
         of_name = self.return_of(correct - tree.beliefs[state.key], step.effort)
-        return verb_and_name_values(self.context.policy, step.turn, advantage, of_name)
+        return values_by_token(self.context.policy, step.turn, advantage, of_name)
 
     def _score_node(self, node: Node, tree: ValueTree, scored: GroupAdvantages) -> list[Alternative]:
         """Set in ``scored`` the advantages and weights of the group's decisions at ``node``, a state of the group.

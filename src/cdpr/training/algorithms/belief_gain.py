@@ -17,7 +17,7 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat
 
-from ...credit.belief import Measure, read_beliefs, true_names, verb_and_name_values
+from ...credit.belief import Measure, read_beliefs, true_names, values_by_token
 from ...credit.continuations import group_advantages
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, Trajectory
@@ -87,7 +87,7 @@ class BeliefGain(Algorithm):
         scaled: list[PerToken] = [advantage / scale for advantage in advantages]
         last = trajectory.steps[-1]
         if isinstance(last.action, FinalDiagnosis):
-            scaled[-1] = verb_and_name_values(self.context.policy, last.turn, 0.0, advantages[-1] / scale)
+            scaled[-1] = values_by_token(self.context.policy, last.turn, 0.0, advantages[-1] / scale)
         return scaled
 
     async def _true_diagnosis(self, node: Node) -> Alternative:
@@ -99,7 +99,7 @@ class BeliefGain(Algorithm):
         weight = self.options.reading_weight * len(node.visits)
         if self.options.reading == "probability":  # grad p = p grad log p
             weight *= math.exp(math.fsum(turn.logprobs[policy.name_start(turn) :]))
-        weights = verb_and_name_values(policy, turn, 0.0, weight)
+        weights = values_by_token(policy, turn, 0.0, weight)
         return Alternative(node.visits[0][0], (turn,), (1.0,), (weights,))
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ...agents.policy import PolicyAgent
 from ...cases import CaseRecord
-from ...credit.belief import true_names, verb_and_name_values
+from ...credit.belief import true_names, values_by_token
 from ...environment import FinalDiagnosis, RequestTest, State, Turn
 from ...environment.state import render_action, render_differential
 from ...seeding import derive_seed
@@ -331,7 +331,7 @@ class RecordCritic(Algorithm):
         texts = [first_line + text for text in (diagnosis, *(self.request_texts[e] for e in requests))]
         turns = await self.policy.score_replies(visit.state, texts, visit.forced)
         weights: list[PerToken] = [
-            verb_and_name_values(self.policy, turns[0], stop_share, self.options.reading_weight),
+            values_by_token(self.policy, turns[0], stop_share, self.options.reading_weight),
             *(request_shares[e] for e in requests),
         ]
         return [Alternative(visit.i, (turn,), (1.0,), (w,)) for turn, w in zip(turns, weights, strict=True)]
