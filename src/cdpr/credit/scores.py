@@ -171,7 +171,8 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
     rewards = [r for process in processes for r in process if r is not None]
     rewarded = [sum(r is not None for r in process) for process in processes]
     bonus = [process_score(process, credit) for process in processes]
-    counts = "probes fresh cached suffixes failed unvalued clipped probe_tokens continuation_tokens".split()
+    counts = ["probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped"]
+    counts += ["probe_tokens", "continuation_tokens"]
     return {
         "credit/states": len(states),
         "credit/selected_share": sum(state.reason != "" for state in states) / max(1, len(states)),
