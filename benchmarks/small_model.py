@@ -118,16 +118,16 @@ def train(settings: Settings, folder: Path, run: str, device: str, deadline: flo
     trainer.sampler.refresh()
     tests = [case for case in cases if case.split == "test"]
     rows = {}
-    for decoding, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+    for decoding, temperature in (("sampled", 1.0), ("greedy", 0.0)):
         agents = {"": trainer.run.make_agent(trainer.sampler, temperature)}
         if not variant:
             agents["immediate, "] = ImmediateAgent(trainer.sampler, trainer.run.prompts, resolved.policy, temperature)
         for name, agent in agents.items():
             workups = asyncio.run(run_episodes(trainer.environment, agent, tests, settings.evaluation.seed))
             rows[name + decoding] = [measures(settings, workup) for workup in workups]
+            write_text(state / "rows.json", json.dumps({"step": trainer.step, "rows": rows}))
     if device == "cuda":
         print(f"largest memory: {torch.cuda.max_memory_reserved() / 1e9:.1f} of {memory:.1f} GB")
-    write_text(state / "rows.json", json.dumps({"step": trainer.step, "rows": rows}))
 
 
 def measures(settings: Settings, workup: Trajectory) -> list[float]:
@@ -169,7 +169,7 @@ def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int]
 
 
 def summarise(folder: Path, runs: list[str]) -> dict:
-    """Means of every policy and decoding, and its gains over diagnosing at once and over the supervised start, with
+    """Means of every policy and decoding, and its gains over diagnosing at once, the supervised start and GRPO, with
     95% intervals: cases and seeds are drawn again, the same cases for all."""
     done = {name: json.loads(path.read_text()) for name in runs if (path := folder / name / "rows.json").exists()}
     rows: dict[str, list] = {}  # by policy and decoding: those of each seed, [cases, measures]
@@ -183,7 +183,7 @@ def summarise(folder: Path, runs: list[str]) -> dict:
         mean = np.array(rows[policy]).mean((0, 1))
         results[policy] = {"seeds": len(rows[policy])}
         results[policy] |= {measure: interval(mean[k], drawn[:, k]) for k, measure in enumerate(MEASURES)}
-        for other in ("immediate diagnosis", "supervised start"):
+        for other in ("immediate diagnosis", "supervised start", "grpo"):
             base = f"{other}, {policy.rpartition(', ')[2]}"
             if base in means and base != policy:
                 gain, draws = mean - np.array(rows[base]).mean((0, 1)), drawn - means[base]
