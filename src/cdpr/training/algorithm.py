@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not
 Group = Sequence[Trajectory]
 """The ``training.group_size`` trajectories of one case."""
 PerToken = float | tuple[float, ...]
-"""The values of a reply's tokens: one number per token, or one number for all of them."""
-EPSILON = 1e-6
+"""The values (advantages, say) of a reply's tokens: one number per token, or one number for all of them."""
+EPSILON = 1e-6  # added to standard deviations by which values are divided, as in verl
 
 
 def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "torch.Tensor":
@@ -40,8 +40,8 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
     (paper, section "Group-relative Advantage").
 
     ``scores`` (G) and the result have the shape (groups, n). sigma_G is the sample standard deviation of the group, as
-    in verl; under ``normalise`` ``none`` the difference is not divided. A group of one trajectory has mean 0 and
-    deviation 1, as in verl. A group of equal scores gets exactly 0, without rounding errors."""
+    in verl. With ``normalise="none"`` the difference is not divided by it. A group of one trajectory has no deviation:
+    as in verl, mean 0 and deviation 1 are assumed. A group of equal scores gets exactly 0, without rounding errors."""
     if scores.shape[1] == 1:
         return scores.clone() if normalise == "none" else scores / (1 + EPSILON)
     equal = (scores == scores[:, :1]).all(dim=1, keepdim=True)  # groups whose scores are all equal
@@ -73,8 +73,8 @@ class Context:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Replies to train on that are in no trajectory of the group. They branch off from trajectory number ``i`` at one
-    of its states.
+    """Replies to train on that are in no trajectory of the group. They branch off at one of the states of a trajectory,
+    whose index in the group is ``i``.
 
     ``turns`` are one reply, or several consecutive ones with observations between them. ``advantages`` and ``weights``
     have one entry per turn; a token of weight w counts in the loss like w tokens of weight 1. A reply that was not
@@ -127,11 +127,11 @@ class Algorithm(ABC):
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
     requires: ClassVar[Mapping[str, Any]] = {}
-    missing: ClassVar[str] = ""  # what it would need with other values of these
+    missing: ClassVar[str] = ""  # what the code lacks for other values of these; for the message of the error
 
     def __init_subclass__(cls) -> None:
-        """Raise TypeError for a subclass that defines a method under one of its former names, which nothing would
-        call."""
+        """Check a new subclass: raise TypeError where it defines a method under a name that an earlier version called,
+        because nothing calls it now."""
         if old := sorted({"finish", "canonical", "needs_frozen", "scores_by"} & vars(cls).keys()):
             raise TypeError(f"{cls.__name__}: the method {old[0]} of algorithms has another name now, see CHANGELOG.md")
 
@@ -226,8 +226,9 @@ async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration:
 def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> None:
     """Raise FloatingPointError, naming the case, if an advantage is NaN or infinite. ``scored`` has the advantages of
     ``groups``, in the same order."""
-    for group, credit in zip(groups, scored, strict=True):
-        for row in [*credit.decisions, *(alternative.advantages for alternative in credit.alternatives)]:
+    for group, of_group in zip(groups, scored, strict=True):
+        rows = [*of_group.decisions, *(alternative.advantages for alternative in of_group.alternatives)]
+        for row in rows:  # one for each trajectory and each alternative, with a number or a tuple for each reply
             values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
             if not all(map(math.isfinite, values)):
                 raise FloatingPointError(
@@ -250,8 +251,9 @@ def expand_to_tokens(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[
 
 
 def credit_record(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
-    """Make the line of ``credit.jsonl.gz`` about one iteration: ``{"step": step, "groups": [...]}``, with one entry for
-    each group of ``batch`` that has a record of credit. Returns None for an algorithm that records no credit."""
+    """Make the line of ``credit.jsonl.gz`` about the iteration ``step``, as a dictionary: ``{"step": step, "groups":
+    [...]}``, with an entry for each group of ``batch`` that has a record of its credit. Returns None where no group has
+    one, because the algorithm records no credit."""
     rows = [scored.record.as_dict() for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 
@@ -266,14 +268,15 @@ def repeat_over_decisions(advantages: Sequence[float], group: Group) -> list[lis
 
 
 def standardise(rows: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Standardise values: each x in ``rows`` becomes (x - mean) / (deviation + 1e-6), with mean and population standard
-    deviation over all rows."""
+    """Standardise the numbers in ``rows`` together: each x becomes (x - mean) / (deviation + 1e-6), with one mean and
+    one population standard deviation for all rows. Returns rows of the same lengths."""
     values = [x for row in rows for x in row]
     mean, deviation = fmean(values), pstdev(values)
     return [[(x - mean) / (deviation + EPSILON) for x in row] for row in rows]
 
 
 def share_of_equal_groups(scores: Sequence[Sequence[float]]) -> float:
-    """Compute the share of groups whose trajectories all have the same score; 0 without groups. Their advantages are
-    zero, so they do not train the policy. ``scores`` has a row for each group, with one score for each trajectory."""
+    """Compute the share (0 to 1) of groups whose trajectories all have the same score, and therefore the advantage 0:
+    they do not train the policy. ``scores`` has a row for each group, with one score for each trajectory. Returns 0
+    without groups."""
     return sum(len(set(row)) == 1 for row in scores) / max(1, len(scores))

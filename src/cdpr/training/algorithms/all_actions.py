@@ -5,10 +5,10 @@ first actions and the group's own actions at s are samples a_1 .. a_m of the pol
 action itself plus V of the next state; V(s) is the mean of Q over the samples at s. Values are computed from the leaves
 up.
 
-All m samples enter the loss, each with the weight visits / m. The advantage of a sample is its Q minus the mean Q of
-the other samples: a Monte-Carlo estimate of the policy gradient summed over actions. (A mean over all m would include
-the sample itself and shrink the gradient by 1 - 1/m.) The mean advantage at a state is zero, so the choice of sampled
-actions favours neither stopping nor continuing.
+All m samples enter the loss, each with the weight visits / m, where visits is the number of times that the group was at
+s. The advantage of a sample is its Q minus the mean Q of the other samples: a Monte-Carlo estimate of the policy
+gradient summed over actions. (A mean over all m would include the sample itself and shrink the gradient by 1 - 1/m.)
+The mean advantage at a state is zero, so the choice of sampled actions favours neither stopping nor continuing.
 
 With the option ``leaves: belief`` only single actions are sampled, and V(s) = w Phi(s) is the value of diagnosing now:
 Phi(s) is the probability with which the policy would name the true disease, w the weight of a right diagnosis in the
@@ -38,10 +38,11 @@ class ValueTree:
     """Computes the values Q(s, a) and V(s) of the actions and states that were sampled for one case. ``sampled`` lists
     the samples as pairs (state, step).
 
-    Q is the action's own return plus V of the next state; V is the mean of Q over the samples at a state. If the
-    attribute ``beliefs`` is filled, Q looks one step ahead only: the action's return plus w Phi of the next state.
-    ``beliefs`` has Phi, the policy's probability of the true disease, by the key of a state; w is the weight of a right
-    diagnosis.
+    Q is the action's own return plus V of the next state; V is the mean of Q over the samples at a state.
+
+    If the caller fills the attribute ``beliefs``, Q looks only one step ahead: the action's return plus w Phi of the
+    next state. ``beliefs`` has Phi, the policy's probability of the true disease, by the key of a state; w is the
+    weight of a right diagnosis in the return.
     """
 
     def __init__(self, context: Context, return_of: ReturnOf, sampled: list[tuple[State, Step]]):
@@ -57,7 +58,7 @@ class ValueTree:
         """Compute Q(s, a) of the action of ``step`` at ``state``: its own return plus V of the next state; None where
         that V is unknown. A step that ends the episode has its own return alone. With ``beliefs``, V of the next state
         is replaced by the value of diagnosing there, and is always known."""
-        if self.beliefs:
+        if self.beliefs:  # the return of a diagnosis that is right with probability Phi
             return self.return_of(self.beliefs[self.next_state(state, step).key], step.effort)
         if self.is_last(state, step):
             last, correct = self.environment.conclude(state, step)
@@ -66,8 +67,8 @@ class ValueTree:
         return None if next_value is None else self.return_of(False, step.effort) + next_value
 
     def has_value(self, state: State, step: Step) -> bool:
-        """Whether :meth:`q_value` of the step is not None. Unlike ``q_value`` it does not judge a diagnosis in ``step``
-        itself; diagnoses in later steps may be judged."""
+        """Whether :meth:`q_value` of the step is known (not None). To find that out, ``q_value`` would have a diagnosis
+        in ``step`` judged, which is counted as a call of the judge; this method does not."""
         return bool(self.beliefs) or self.is_last(state, step) or self.state_value(state.after(step)) is not None
 
     def is_last(self, state: State, step: Step) -> bool:
@@ -75,12 +76,13 @@ class ValueTree:
         return self.environment.must_diagnose(state, self.policy) or isinstance(step.action, FinalDiagnosis)
 
     def next_state(self, state: State, step: Step) -> State:
-        """Return the state after ``step``; ``state`` itself where the step ends the episode."""
+        """Return the state after ``step``. Where the step ends the episode, there is none, and ``state`` itself is
+        returned."""
         return state if self.is_last(state, step) else state.after(step)
 
     def q_values(self, state: State) -> list[float]:
-        """Compute Q(s, a) of each sample at a state, leaving out samples whose Q is unknown. Results are kept for later
-        calls."""
+        """Compute Q(s, a) of each sample at a state, leaving out samples whose Q is unknown. Later calls return the
+        same list."""
         if state.key not in self._q_values:
             values = [self.q_value(*sample) for sample in self.samples[state.key]]
             self._q_values[state.key] = [value for value in values if value is not None]
@@ -106,7 +108,8 @@ class AllActions(Algorithm):
     class Options(Section):
         continuations: PositiveInt = key(4, "Whole continuations drawn at every state, or actions alone.")
         leaves: Literal["returns", "belief"] = key("returns")
-        """The values of the leaves; the latter draws actions alone."""
+        """Value of a leaf: the ``returns`` of whole continuations, or the policy's ``belief``, for which only actions
+        are drawn."""
 
     reads = ("utility", "comparators")
     extra_samples = True
@@ -119,17 +122,21 @@ class AllActions(Algorithm):
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute one advantage and one weight for each decision of the group, and for each alternative: another reply
-        sampled at one of its states."""
+        that was sampled at one of its states."""
         context, nodes = self.context, build_tree(group)
+        # Sample at every state: whole continuations, or single actions. ``draws.journal`` lists all sampled steps.
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         draw = draws.rollout if self.options.leaves == "returns" else draws.draw_steps
         numbers = range(self.options.continuations)
         await asyncio.gather(*(draw(node.state, numbers) for node in nodes.values()))
+        # Compute values from these samples and the group's own decisions, which come first.
         taken = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
-        tree = ValueTree(context, self.return_of, taken + draws.journal)
+        sampled = taken + draws.journal
+        tree = ValueTree(context, self.return_of, sampled)
         if self.options.leaves == "belief":
-            next_states = [tree.next_state(state, step) for state, step in taken + draws.journal]
+            next_states = [tree.next_state(state, step) for state, step in sampled]
             tree.beliefs = await read_beliefs(context.policy, next_states, "probability")
+        # Score the decisions and alternatives at every state. The zeros are replaced there, but for forced diagnoses.
         scored = GroupAdvantages(decisions=[[0.0] * len(trajectory.steps) for trajectory in group])
         alternatives: list[Alternative] = []
         for node in nodes.values():
@@ -146,34 +153,39 @@ class AllActions(Algorithm):
         if not (tree.beliefs and isinstance(step.action, FinalDiagnosis)):
             return advantage
         _, correct = self.context.environment.conclude(state, step)
-        of_name = self.return_of(correct - tree.beliefs[state.key], step.effort)
-        return values_by_token(self.context.policy, step.turn, advantage, of_name)
+        # A return multiplies its first argument by w; the effort of a diagnosis is zero.
+        name_advantage = self.return_of(correct - tree.beliefs[state.key], step.effort)
+        return values_by_token(self.context.policy, step.turn, advantage, name_advantage)
 
     def _score_node(self, node: Node, tree: ValueTree, scored: GroupAdvantages) -> list[Alternative]:
-        """Set in ``scored`` the advantages and weights of the group's decisions at ``node``, a state of the group.
-        Returns an alternative for each other reply that was sampled there.
+        """Set in ``scored`` the advantages and weights of the group's decisions at the state ``node``. Returns an
+        alternative for each other reply that was sampled there.
 
-        The group's visits of the state and the other replies are m samples, each with the weight visits / m. Samples
-        with the same tokens are merged into one, with the sum of their weights."""
-        prompt = node.steps[0].turn.prompt_ids
-        drawn = [step for _, step in tree.samples[node.state.key][len(node.visits) :]]  # those of the group come first
-        # Another prompt with the same evidence is the same state: its samples count in the values, not in this loss.
+        The group's own decisions at the state (one for each visit) and the other replies are m samples, each with the
+        weight visits / m. Samples with the same tokens are merged into one, with the sum of their weights."""
+        visits, prompt = len(node.visits), node.steps[0].turn.prompt_ids
+        drawn = [step for _, step in tree.samples[node.state.key][visits:]]  # the group's own come first
+        # A state may have several prompts (the same evidence in other words). Samples of another prompt count in the
+        # values, but cannot be trained at this one.
         drawn = [step for step in drawn if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
-        weight = len(node.visits) / (len(node.visits) + len(drawn))
+        weight = visits / (visits + len(drawn))
+        # The group's own decisions.
         decision_by_reply: dict[tuple[int, ...], tuple[int, int]] = {}
         for (i, t), step in zip(node.visits, node.steps, strict=True):
             scored.decisions[i][t] = self._advantage(tree, node.state, step)
             scored.weights[i][t] = weight
             decision_by_reply.setdefault(step.turn.token_ids, (i, t))
-        others: dict[tuple[int, ...], list[Step]] = defaultdict(list)
+        # The other replies: one that equals a decision adds to its weight, the rest become alternatives.
+        new_replies: dict[tuple[int, ...], list[Step]] = defaultdict(list)
         for step in drawn:
             if step.turn.token_ids in decision_by_reply:
                 i, t = decision_by_reply[step.turn.token_ids]
                 scored.weights[i][t] += weight
             else:
-                others[step.turn.token_ids].append(step)
-        alternatives = []
-        for same in others.values():  # steps with the same reply
-            advantage = self._advantage(tree, node.state, same[0])
-            alternatives.append(Alternative(node.visits[0][0], (same[0].turn,), (advantage,), (weight * len(same),)))
+                new_replies[step.turn.token_ids].append(step)
+        first_trajectory, alternatives = node.visits[0][0], []
+        for equal_steps in new_replies.values():
+            step, total_weight = equal_steps[0], weight * len(equal_steps)
+            advantage = self._advantage(tree, node.state, step)
+            alternatives.append(Alternative(first_trajectory, (step.turn,), (advantage,), (total_weight,)))
         return alternatives

@@ -69,7 +69,8 @@ class BeliefGain(Algorithm):
         values = {state: self.weight * belief for state, belief in beliefs.items()}
         advantages = group_advantages(group, values, self.return_of, self.options.decay)
         scale = self.weight
-        if self.settings.training.normalise == "group_std":  # not centred: 0 is the value of diagnosing now
+        # Divided, but not centred: an advantage of 0 means "as good as diagnosing now", and has to stay 0.
+        if self.settings.training.normalise == "group_std":
             scale = pstdev([advantage for row in advantages for advantage in row]) or 1.0
         decisions = [self._token_advantages(t, row, scale) for t, row in zip(group, advantages, strict=True)]
         alternatives: list[Alternative] = []
@@ -79,8 +80,8 @@ class BeliefGain(Algorithm):
         return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
 
     def _token_advantages(self, trajectory: Trajectory, advantages: Sequence[float], scale: float) -> list[PerToken]:
-        """Return the ``advantages`` of a trajectory's decisions, divided by ``scale``. In a diagnosis only the tokens
-        of the name of the disease get the advantage, the tokens before it 0. Without the option ``choice`` all are
+        """Divide the ``advantages`` of a trajectory's decisions by ``scale``. Of a diagnosis, only the tokens of the
+        name of the disease get its advantage; the tokens before the name get 0. Without the option ``choice`` all are
         0."""
         if not self.options.choice:
             return [0.0] * len(advantages)
@@ -97,17 +98,18 @@ class BeliefGain(Algorithm):
         policy = self.context.policy
         [turn] = await policy.score_diagnoses(node.state, true_names(node.state.case)[:1], forced=False)
         weight = self.options.reading_weight * len(node.visits)
-        if self.options.reading == "probability":  # grad p = p grad log p
+        # The loss raises log p of the name. Times p it raises p itself, since grad p = p grad log p.
+        if self.options.reading == "probability":
             weight *= math.exp(math.fsum(turn.logprobs[policy.name_start(turn) :]))
         weights = values_by_token(policy, turn, 0.0, weight)
         return Alternative(node.visits[0][0], (turn,), (1.0,), (weights,))
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Return the metrics of a batch. ``credit/belief`` is the mean over its states of the policy's belief in the
-        true disease."""
+        """Return the metrics of a batch. ``credit/belief`` is the policy's belief in the true disease, a mean over the
+        states of the batch."""
         metrics = super().finish_batch(batch)
-        beliefs = math.fsum(scored.counts["credit/belief"] for scored in batch)
-        return metrics | {"credit/belief": beliefs / metrics["credit/states"]}
+        sum_of_beliefs = math.fsum(scored.counts["credit/belief"] for scored in batch)
+        return metrics | {"credit/belief": sum_of_beliefs / metrics["credit/states"]}
 
     @classmethod
     def needs_frozen_policy(cls, settings: Settings) -> bool:

@@ -41,19 +41,22 @@ class Cdpr(Algorithm):
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute the process rewards of a group, and one advantage for each trajectory from its score G.
 
-        With ``credit.normalise: apart`` outcomes and process rewards are normalised each for itself and then added.
-        With ``credit.level: step`` only the outcome counts here: :meth:`finish_batch` adds the process rewards."""
+        There are three ways. By default the scores G = R_out + beta P are normalised, where P sums the process rewards
+        of a trajectory. With ``credit.normalise: apart`` R_out and P are normalised separately, A(R_out) and A(P), and
+        the advantage is A(R_out) + beta A(P). With ``credit.level: step`` only R_out counts here:
+        :meth:`finish_batch` adds the process rewards."""
         credit = self.process_reward.open_group(group, iteration)
         await credit.score()
         process, outcomes = credit.report.process, [outcome_reward(trajectory) for trajectory in group]
         if self.credit.level == "step":
             totals, advantages = outcomes, self.normalise_scores(outcomes)
         elif self.credit.normalise == "apart" and self.credit.beta > 0:
-            parts = [scores.process_score(rewards, self.credit) / self.credit.beta for rewards in process]
-            totals = [outcome + self.credit.beta * part for outcome, part in zip(outcomes, parts, strict=True)]
-            # Where all outcomes are equal, the advantages A(R_out) + beta A(P) have the size of beta.
-            normalised = zip(self.normalise_scores(outcomes), self.normalise_scores(parts), strict=True)
-            advantages = [outcome + self.credit.beta * part for outcome, part in normalised]
+            beta = self.credit.beta
+            sums = [scores.process_score(rewards, self.credit) / beta for rewards in process]  # P of each trajectory
+            totals = [outcome + beta * p for outcome, p in zip(outcomes, sums, strict=True)]
+            # Where all outcomes are equal, A(R_out) is 0, and the advantages have the size of beta.
+            normalised = zip(self.normalise_scores(outcomes), self.normalise_scores(sums), strict=True)
+            advantages = [outcome + beta * p for outcome, p in normalised]
         else:
             totals = [scores.trajectory_score(r, p, self.credit) for r, p in zip(outcomes, process, strict=True)]
             advantages = self.normalise_scores(totals)
@@ -73,10 +76,10 @@ class Cdpr(Algorithm):
                 steps[:] = [a + w / scale for a, w in zip(steps, weighted, strict=True)]
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Complete the advantages of a batch and return its metrics.
+        """Complete the advantages of a batch and return its metrics. Two things wait until all groups are scored.
 
-        Step-level rewards are added here, because their scale depends on the whole batch. Sampled continuations go to
-        the rollout cache, for later groups, only after all groups are scored: so no group depends on which one finished
+        Rewards of single decisions (``credit.level: step``) are added here, because their scale depends on the whole
+        batch. Sampled continuations go to the rollout cache here, so that no group depends on which one finished
         first."""
         credited = [scored for scored in batch if isinstance(scored, _CreditedGroup)]
         if self.credit.level == "step":
@@ -89,11 +92,11 @@ class Cdpr(Algorithm):
         return metrics | {"credit/equal_outcome_groups": share_of_equal_groups(outcomes)}
 
     def state_dict(self) -> Any:
-        """Return the rollout cache (continuations for reuse), and the version of the policy that drew them."""
+        """Return the rollout cache (continuations for reuse), and the iteration of the policy that drew them."""
         return self.process_reward.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """Restore the rollout cache and the version of its policy from ``state``, a result of :meth:`state_dict`."""
+        """Restore the rollout cache and the iteration of its policy from ``state``, a result of :meth:`state_dict`."""
         self.process_reward.load_state_dict(state)
 
     @classmethod

@@ -31,9 +31,9 @@ class Gigpo(Algorithm):
         return GroupAdvantages(decisions=decisions, scores=scores, counts=counts)
 
     def _add_step_level(self, group: Group, decisions: list[list[float]]) -> int:
-        """Add the step-level advantages to ``decisions[i][t]`` (trajectory i, decision t), in place: at each state with
-        several visits their returns to go, relative to each other. Returns the number of decisions that have such an
-        advantage."""
+        """Add the step-level advantage of each decision to ``decisions[i][t]`` (trajectory i, decision t), in place. At
+        a state that the group visits several times, it is the return to go of the decision relative to those of the
+        other visits. Returns the number of decisions at such states."""
         import torch
 
         count = 0
@@ -49,10 +49,12 @@ class Gigpo(Algorithm):
         return count
 
     def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
-        """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}, in their
-        order."""
+        """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}; returns them
+        in the order of the decisions. Correctness counts in the reward of the last decision alone."""
         returns: list[float] = []
-        for step in reversed(trajectory.steps):
-            reward = self.return_of(not returns and trajectory.correct, step.effort)  # the last decision comes first
-            returns.append(reward + self.options.discount * (returns[-1] if returns else 0.0))
+        correct, later = trajectory.correct, 0.0
+        for step in reversed(trajectory.steps):  # from the last decision back to the first
+            later = self.return_of(correct, step.effort) + self.options.discount * later
+            returns.append(later)
+            correct = False
         return returns[::-1]

@@ -28,8 +28,10 @@ class Igpo(Algorithm):
         rewards = []
         for trajectory in group:
             gains = [after - before for before, after in pairwise(beliefs[s.key] for s in trajectory.states)]
-            costs = [self.return_of(0.0, step.effort) / weight for step in trajectory.steps]  # at most 0
-            rewards.append([gain + cost for gain, cost in zip([*gains, float(trajectory.correct)], costs, strict=True)])
+            gains.append(float(trajectory.correct))  # of the last turn: the outcome
+            # The return without a right diagnosis is minus the price of the turn.
+            minus_prices = [self.return_of(0.0, step.effort) / weight for step in trajectory.steps]
+            rewards.append([gain + minus_price for gain, minus_price in zip(gains, minus_prices, strict=True)])
         decisions = standardise(rewards)
         for row in decisions:  # from rewards to returns: sums from each decision on
             for t in range(len(row) - 2, -1, -1):
