@@ -1,18 +1,20 @@
 """A critic from complete records: the policy learns from the results of examinations that it did not request.
 
 The record of a case has the results of all its examinations, so at every visited state s the value of each examination
-can be computed without sampling a token. A *reader* (a copy of the initial policy) learns from the true diagnoses a
-calibrated belief b, a distribution over diagnoses. Let b' be the reader's belief after the result of examination a is
-read, and b~ proportional to b^power. The value of a in this case is
+can be computed without sampling a token. Two models help, and both learn during the training:
+
+A *reader*, a copy of the initial policy, learns from the true diagnoses a belief b(d), a calibrated distribution over
+diagnoses d. Let b' be its belief after it has read the result of examination a. Diagnoses are assumed to be drawn from
+a sharper distribution, b~ or b~', proportional to b^power. The value of a in this case is the gain in accuracy that the
+reader expects, minus the price (w is the weight of a right diagnosis in the return):
 
     g(s, a) = sum_d b'(d) (b~'(d) - b~(d)) - cost / w
 
-that is the gain in accuracy that the reader expects of a diagnosis drawn from b~, minus the price; w is the weight of a
-right diagnosis in the return. A *critic* G(s, a), a network that reads the belief and the requests so far, learns the
-mean of g over cases. The policy learns three things: to choose an examination with the probability pi_0^(prior / tau)
-exp(G / tau), normalised, where pi_0 is the initial policy; to diagnose where the mean G of these examinations is below
-a threshold; and to name the diagnosis that the reader finds likeliest. docs/beyond-the-paper.md proves what g
-estimates, and names related methods.
+A *critic* G(s, a), a network that reads the belief and the requests so far, learns the mean of g over cases.
+
+The policy learns three things: to choose examinations in proportion to pi_0^(prior / tau) exp(G / tau), where pi_0 is
+the initial policy; to diagnose where the mean G of these choices is below a threshold; and to name the diagnosis that
+the reader finds likeliest. docs/beyond-the-paper.md proves what g estimates, and names related methods.
 """
 
 import asyncio
@@ -24,7 +26,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ...agents.policy import PolicyAgent
-from ...cases import CaseRecord
 from ...credit.belief import true_names, values_by_token
 from ...environment import FinalDiagnosis, RequestTest, State, Turn
 from ...environment.state import render_action, render_differential
@@ -37,15 +38,15 @@ from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages,
 if TYPE_CHECKING:
     import torch
 
-_LEAST_SHARE = 0.01  # examinations with a smaller share of the target are left out of the loss
+_LEAST_SHARE = 0.01  # a request that the policy shall make with a smaller probability is left out of the loss
 _WARMUP = 5  # iterations in which the learning rate of reader and critic rises
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A visited state of trajectory ``i`` of group number ``group``. ``row`` is the number of this trajectory in the
-    batch, ``length`` the number of tokens before the reply at the state. ``forced``: the reply had to be a
-    diagnosis."""
+    """A state that trajectory number ``i`` of group number ``group`` visited. ``row`` is the number of this trajectory
+    among all of the batch, ``length`` the number of tokens before the reply at the state. ``forced`` says that this
+    reply had to be a diagnosis."""
 
     state: State
     group: int
@@ -57,13 +58,14 @@ class Visit:
 
 @dataclass(frozen=True)
 class Batch:
-    """The S visited states of a batch, for D diagnoses and E examinations.
+    """The S visited states of a batch (``visits``), for D diagnoses and E examinations.
 
     ``contexts`` has the tokens of each trajectory, without its last reply. ``log_beliefs`` [S, D] is the
-    log-probability that the reader gives each diagnosis, ``first_lines`` [S] the replies' first lines by it
-    (:func:`~cdpr.environment.state.render_differential`). ``requested`` [S, E] is True for examinations that were
-    requested before the state. ``log_prior`` [S, E] is the initial policy's log-probability of each examination, given
-    that it requests one: at least -10, and -1e4 for those that were requested."""
+    log-probability that the reader gives each diagnosis. ``first_lines`` [S] are the first lines of replies, which
+    state this belief (:func:`~cdpr.environment.state.render_differential`). ``requested`` [S, E] is True for
+    examinations that were requested before the state. ``log_prior`` [S, E] is the initial policy's log-probability of
+    each examination, given that it requests one. It is at least -10, so that no examination is ruled out, but -1e4
+    (nearly never) for those that were requested before."""
 
     contexts: Sequence[tuple[int, ...]]
     visits: Sequence[Visit]
@@ -74,9 +76,9 @@ class Batch:
 
 
 class RecordCritic(Algorithm):
-    """Trains the policy by cross-entropy: on examinations in proportion to pi_0^(prior / tau) exp(G / tau), where pi_0
-    is the initial policy and G a learned value of examinations, and on the diagnosis that a reader model finds
-    likeliest."""
+    """Trains the policy by cross-entropy on replies that this algorithm writes: at every visited state requests of
+    examinations, in proportion to pi_0^(prior / tau) exp(G / tau), where pi_0 is the initial policy and G the critic's
+    value of an examination; and the diagnosis that the reader finds likeliest."""
 
     class Options(Section):
         examinations: PositiveInt = key(6, "Examinations whose results are read at every visited state.")
@@ -119,19 +121,21 @@ class RecordCritic(Algorithm):
         from ..torch.beliefs import Critic, Reader, index_by_first_token
 
         self.policy, self.prompts = context.policy, context.policy.prompts
-        tokenizer = self.prompts.tokenizer
-        self.request_prefix = tuple(tokenizer.encode(self._request_text("").rstrip()))  # of every request
-        # Examinations and diagnoses are distinguished by the first token of their names.
+        encode = self.prompts.tokenizer.encode
+        # The E examinations that any case has, each known by the first token of its name in a request. Lists over
+        # examinations have the order of ``names``.
+        self.request_prefix = tuple(encode(self._request_text("").rstrip()))  # the words before the name
         exam_names = (name for case in context.cases for name in case.key_pertinent_results_dict)
-        start = len(self.request_prefix)  # of the name in a request
-        examinations = index_by_first_token(exam_names, lambda n: tokenizer.encode(self._request_text(n))[start])
-        self.examination_tokens = list(examinations)
-        self.number_of_examination = {name: number for number, name in enumerate(examinations.values())}
-        self.request_texts = [self._request_text(name) for name in examinations.values()]
-        self.request_ids = [(*tokenizer.encode(text), tokenizer.end_of_turn) for text in self.request_texts]
-        true_diagnoses = (true_names(case)[0] for case in context.cases)
-        diagnoses = index_by_first_token(true_diagnoses, lambda name: tokenizer.encode(f" {name}")[0])
+        name_start = len(self.request_prefix)
+        examinations = index_by_first_token(exam_names, lambda name: encode(self._request_text(name))[name_start])
+        self.examination_tokens, names = list(examinations), list(examinations.values())
+        self.number_of_examination = {name: number for number, name in enumerate(names)}
+        self.request_texts = list(map(self._request_text, names))
+        self.request_ids = [(*encode(text), self.prompts.tokenizer.end_of_turn) for text in self.request_texts]
+        # The D diagnoses that any case has, each known by the first token of its name.
+        diagnoses = index_by_first_token((true_names(case)[0] for case in context.cases), self._diagnosis_token)
         self.diagnosis_tokens, self.diagnosis_names = list(diagnoses), list(diagnoses.values())
+        # Three models: the initial policy as it is, the reader, which starts as a copy of it, and the critic.
         self.initial_model: Any = context.load_initial_model()
         rate, model = self.options.learning_rate, context.load_initial_model()
         self.reader = Reader(model, self.diagnosis_tokens, rate, self.options.reader)
@@ -139,9 +143,9 @@ class RecordCritic(Algorithm):
         self.critic = Critic(len(diagnoses), len(examinations), rate, context.seed, device)
         self.learners: list[Any] = [self.reader, self.reader.optimiser, self.critic, self.critic.adam]
 
-    def _true_diagnosis_token(self, case: CaseRecord) -> int:
-        """Return the first token of the canonical name of the true disease of a case."""
-        return self.prompts.tokenizer.encode(f" {true_names(case)[0]}")[0]
+    def _diagnosis_token(self, name: str) -> int:
+        """Return the first token of the name of a disease, as it follows "FINAL_DIAGNOSIS:"."""
+        return self.prompts.tokenizer.encode(f" {name}")[0]
 
     def _request_text(self, name: str) -> str:
         """Write the reply that requests the examination ``name``, in the style of the prompts."""
@@ -152,8 +156,11 @@ class RecordCritic(Algorithm):
         return (await self.score_batch([group], iteration))[0]
 
     async def score_batch(self, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-        """Return for each group the replies that the policy shall learn, as alternatives; the decisions of its
-        trajectories have weight 0. Afterwards reader and critic take a learning step on the same states."""
+        """Return for each group the replies that the policy shall learn, as alternatives; the decisions of its own
+        trajectories have weight 0, so they are not trained. Afterwards reader and critic take a learning step on the
+        same states. The counts of the whole batch are those of the first group.
+
+        Arrays over the S visited states and the E examinations have the shape [S, E]."""
         import torch
 
         from ..torch.optimisers import warmup_and_cosine
@@ -161,22 +168,24 @@ class RecordCritic(Algorithm):
         batch = self._read_states(groups)
         seed = derive_seed(self.context.seed, "record_critic", iteration) % 2**63
         generator = torch.Generator().manual_seed(seed)
-        # Value some examinations of each state by their results in the record.
+        # Value some examinations of each state by their results in the record: g, NaN for the others. They are drawn
+        # by the critic's values G, which are 0 where the option ``critic`` is off.
         values = self.critic(batch.log_beliefs, batch.requested) * self.options.critic
         pairs = self._draw_pairs(self._target(values, batch.log_prior), batch, generator)
         gains = torch.full_like(values, math.nan)
         gains[pairs.unbind(1)] = await self._gains(batch, pairs)
-        if not self.options.critic:  # these values alone; -1: others are never requested
+        if not self.options.critic:  # the policy learns from g itself; -1: examinations without g are never requested
             values = gains.nan_to_num(-1.0)
-        # What the policy shall learn: a distribution over requests, and the probability of a request.
+        # What the policy shall learn: a distribution over requests, and the probability of requesting at all.
         target = self._target(values, batch.log_prior)
         mean_value = (target * values).sum(1)
         continuing = torch.sigmoid((mean_value - self.options.threshold) / self.options.temperature)
         scored = await self._target_replies(groups, batch, target, continuing, iteration)
         # One learning step of reader and critic.
         rate_share = warmup_and_cosine(iteration, self.context.steps, _WARMUP)
-        truths = [self.diagnosis_tokens.index(self._true_diagnosis_token(visit.state.case)) for visit in batch.visits]
-        reading_loss = self.reader.learn(batch.log_beliefs, torch.tensor(truths, device=values.device), rate_share)
+        true_tokens = (self._diagnosis_token(true_names(visit.state.case)[0]) for visit in batch.visits)
+        truths = torch.tensor([self.diagnosis_tokens.index(token) for token in true_tokens], device=values.device)
+        reading_loss = self.reader.learn(batch.log_beliefs, truths, rate_share)
         critic_loss = self.critic.learn(batch.log_beliefs, batch.requested, gains, rate_share, generator)
         scored[0].counts = {  # of the whole batch: counts are summed over its groups
             "credit/states": float(len(batch.visits)),
@@ -188,8 +197,9 @@ class RecordCritic(Algorithm):
         return scored
 
     def _read_states(self, groups: Sequence[Group]) -> Batch:
-        """List the visited states of all trajectories. Forward passes give, at each state, the reader's belief over
-        diagnoses and the initial policy's distribution over examinations."""
+        """List the states that all trajectories visited, and read each by two models: the reader gives its belief over
+        diagnoses, the initial policy its distribution over examinations. Each model reads a trajectory once, for all
+        its states."""
         import torch
 
         from ..torch.beliefs import Branch, trainable_branch_logits
@@ -204,16 +214,17 @@ class RecordCritic(Algorithm):
                     length = len(self.prompts.context_ids(state))
                     visits.append(Visit(state, number, i, len(contexts), length, forced))
                 contexts.append(self.prompts.context_ids(trajectory.states[-1]))
-        # The reader's belief: the next token after "FINAL_DIAGNOSIS:".
+        # The reader's belief: its distribution of the next token after "FINAL_DIAGNOSIS:".
         before_diagnosis = [Branch(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
         log_beliefs = self.reader.log_beliefs(trainable_branch_logits(self.reader.model, contexts, before_diagnosis))
+        # The initial policy's choice: its distribution of the next token after the first line and "REQUEST_TEST:".
         first_lines = self._first_lines(log_beliefs)
-        encode = self.prompts.tokenizer.encode
-        prefixes = [(*encode(line), *self.request_prefix) for line in first_lines]
-        # The initial policy's choice of an examination: the next token after "REQUEST_TEST:".
-        before_name = [Branch(v.row, v.length, prefix) for v, prefix in zip(visits, prefixes, strict=True)]
+        before_exam = []
+        for visit, line in zip(visits, first_lines, strict=True):
+            ids = (*self.prompts.tokenizer.encode(line), *self.request_prefix)
+            before_exam.append(Branch(visit.row, visit.length, ids))
         with torch.no_grad():
-            logits = trainable_branch_logits(self.initial_model, contexts, before_name)[:, self.examination_tokens]
+            logits = trainable_branch_logits(self.initial_model, contexts, before_exam)[:, self.examination_tokens]
         # Examinations that were requested before each state.
         requested = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for n, visit in enumerate(visits):
@@ -225,10 +236,14 @@ class RecordCritic(Algorithm):
         return Batch(contexts, visits, log_beliefs, first_lines, log_prior, requested)
 
     def _first_lines(self, log_beliefs: "torch.Tensor") -> list[str]:
-        """Write the first line of a reply at every state: the reader's differential, if the prompt asks for one."""
+        """Write the first line of a reply at every state: the diagnoses that the reader finds likeliest, with their
+        probabilities, as many as the prompt asks for. ``log_beliefs`` are the reader's, [S, D]."""
         shares, numbers = log_beliefs.detach().exp().topk(self.prompts.settings.differential, dim=1)
-        names = ([self.diagnosis_names[number] for number in row] for row in numbers.tolist())
-        return [render_differential(zip(*entries, strict=True)) for entries in zip(names, shares.tolist(), strict=True)]
+        lines = []
+        for numbers_here, shares_here in zip(numbers.tolist(), shares.tolist(), strict=True):
+            names = [self.diagnosis_names[number] for number in numbers_here]
+            lines.append(render_differential(zip(names, shares_here, strict=True)))
+        return lines
 
     def _target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
         """Compute the distribution over examinations that the policy shall learn, [S, E]: pi_0^(prior / tau) exp(values
@@ -236,18 +251,19 @@ class RecordCritic(Algorithm):
         return ((values + self.options.prior * log_prior) / self.options.temperature).softmax(1)
 
     def _draw_pairs(self, target: "torch.Tensor", batch: Batch, generator: "torch.Generator") -> "torch.Tensor":
-        """Draw the examinations that are valued at every state. Returns pairs of a state's and an examination's number,
-        [P, 2].
+        """Draw the examinations whose values are computed at every state. Returns P pairs of numbers, of a state and of
+        an examination, [P, 2].
 
         At most ``options.examinations`` are drawn for a state, without replacement, from those that were not requested:
         with weights that are half the ``target`` [S, E] and half uniform. None are drawn where the reply had to be a
         diagnosis."""
         import torch
 
-        uniform = torch.rand(target.shape, generator=generator).to(target.device)
         weights = 0.5 * target + 0.5 / target.shape[1]
-        # Gumbel's trick: the largest of log-weights with Gumbel noise are a sample without replacement.
-        keys = weights.log() - (-uniform.clamp(1e-9, 1 - 1e-6).log()).log()
+        # Gumbel's trick: the largest of log-weights plus Gumbel noise are a sample without replacement.
+        uniform = torch.rand(target.shape, generator=generator).to(target.device)
+        noise_times_minus_one = (-uniform.clamp(1e-9, 1 - 1e-6).log()).log()
+        keys = weights.log() - noise_times_minus_one
         keys = keys.masked_fill(batch.requested, -math.inf)
         keys[[visit.forced for visit in batch.visits]] = -math.inf
         largest = keys.topk(min(self.options.examinations, keys.shape[1]), dim=1)
@@ -256,57 +272,58 @@ class RecordCritic(Algorithm):
         return torch.stack([states[is_drawn], largest.indices[is_drawn]], dim=1)
 
     async def _gains(self, batch: Batch, pairs: "torch.Tensor") -> "torch.Tensor":
-        """Compute for each of ``pairs`` [P, 2] (state, examination) the value g of the examination, [P], in units of a
-        right diagnosis: what its result is expected to add to the accuracy, minus its price. An examination that the
-        record lacks adds nothing to the accuracy, but its request still has a price."""
+        """Compute the value g of the examination in each of ``pairs`` [P, 2] (numbers of a state and an examination).
+        Returns [P], in units of a right diagnosis: what the result is expected to add to the accuracy, minus the price.
+        An examination that the record lacks adds nothing to the accuracy, but its request still has a price."""
         import torch
 
         from ..torch.beliefs import Branch, branch_logits
 
         weight, environment = self.settings.comparators.correctness_weight, self.context.environment
-        costs: list[float] = []
-        results: list[int] = []  # the pairs with a result
-        branches: list[Branch] = []  # the tokens of request and result of these pairs
-        # Request examination e at state n: its price, and the tokens of request and result.
-        for p, (n, e) in enumerate(pairs.tolist()):
-            visit = batch.visits[n]
+        prices: list[float] = []
+        with_result: list[int] = []  # the numbers of the pairs whose examination has a result
+        branches: list[Branch] = []  # what follows the state in these pairs: the request and its result, as tokens
+        # Request the examination of each pair at its state.
+        for pair, (n, exam) in enumerate(pairs.tolist()):
+            visit, line = batch.visits[n], batch.first_lines[n]
             context = batch.contexts[visit.row][: visit.length]
-            line, ids = batch.first_lines[n], self.request_ids[e]
-            turn = Turn(line + self.request_texts[e], context, (*self.prompts.tokenizer.encode(line), *ids))
+            reply_ids = (*self.prompts.tokenizer.encode(line), *self.request_ids[exam])
+            turn = Turn(line + self.request_texts[exam], context, reply_ids)
             step = await environment.respond(visit.state, turn)
-            cost = -self.return_of(0.0, step.effort) / weight
+            price = -self.return_of(0.0, step.effort) / weight
             if step.effort.physical and not self.settings.environment.tests.count_physical:
-                cost += self.options.turn_price
-            costs.append(cost)
+                price += self.options.turn_price
+            prices.append(price)
             if step.observation.kind == "result":
-                ids = self.prompts.prompt_ids(visit.state.after(step), True)
-                branches.append(Branch(visit.row, visit.length, ids[visit.length :]))
-                results.append(p)
-        gains = -torch.tensor(costs, device=batch.log_beliefs.device)
-        # The reader's beliefs without and with the result.
+                prompt_ids = self.prompts.prompt_ids(visit.state.after(step), forced=True)
+                branches.append(Branch(visit.row, visit.length, prompt_ids[visit.length :]))
+                with_result.append(pair)
+        gains = -torch.tensor(prices, device=batch.log_beliefs.device)
+        # Add the gain in accuracy, from the reader's beliefs without and with the result.
         if branches:
             with torch.no_grad():
                 after = self.reader.log_beliefs(branch_logits(self.reader.model, batch.contexts, branches))
-                before = batch.log_beliefs.detach()[pairs[results, 0]]
-                gains[results] += net_gain(before, after, self.options.power)
+                before = batch.log_beliefs.detach()[pairs[with_result, 0]]
+                gains[with_result] += net_gain(before, after, self.options.power)
         return gains
 
     async def _target_replies(
         self, groups: Sequence[Group], batch: Batch, target: "torch.Tensor", continuing: "torch.Tensor", iteration: int
     ) -> list[GroupAdvantages]:
-        """Return, for each group, the replies that the policy shall learn as alternatives: at every visited state the
-        reader's likeliest diagnosis, and requests in proportion to ``target`` [S, E]. ``continuing`` [S] is the
-        probability with which the policy shall request. Before iteration ``options.start``, or without
-        ``options.choice``, only diagnoses are learned."""
+        """Write the replies that the policy shall learn: at every visited state the reader's likeliest diagnosis, and
+        requests in proportion to ``target`` [S, E]. ``continuing`` [S] is the probability with which the policy shall
+        request rather than diagnose. Before iteration ``options.start``, or without ``options.choice``, only the names
+        of diagnoses are learned. Returns the advantages of each group, with these replies as alternatives."""
         trains_choice = self.options.choice and iteration >= self.options.start
         names = [self.diagnosis_names[number] for number in batch.log_beliefs.argmax(1).tolist()]
-        # Replies at each state, then by group; the group's own decisions get weight 0.
+        # The replies at each state.
         calls = []
-        for n, (visit, share) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
-            stop_share = 1 - share if trains_choice else 0.0
-            request_shares = [share * p for p in target[n].tolist()] if trains_choice and not visit.forced else []
+        for n, (visit, p_request) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
+            stop_share = 1 - p_request if trains_choice else 0.0
+            request_shares = [p_request * p for p in target[n].tolist()] if trains_choice and not visit.forced else []
             first_line = "" if visit.forced else batch.first_lines[n]
             calls.append(self._replies_at(visit, first_line, names[n], stop_share, request_shares))
+        # Gather them by group. The group's own decisions get weight 0.
         alternatives: list[list[Alternative]] = [[] for _ in groups]
         for visit, replies in zip(batch.visits, await asyncio.gather(*calls), strict=True):
             alternatives[visit.group] += replies
@@ -319,21 +336,20 @@ class RecordCritic(Algorithm):
     async def _replies_at(
         self, visit: Visit, first_line: str, name: str, stop_share: float, request_shares: Sequence[float]
     ) -> list[Alternative]:
-        """Return the replies to learn at a visited state, each with the advantage 1: the diagnosis ``name``, and the
-        request of each examination e whose ``request_shares[e]`` is at least :data:`_LEAST_SHARE`; all begin with
-        ``first_line``.
+        """Write the replies to learn at a visited state: the diagnosis ``name``, and the request of each examination
+        whose probability is at least :data:`_LEAST_SHARE`. All begin with ``first_line`` and have the advantage 1.
 
-        In the diagnosis each token before the disease's name has the weight ``stop_share``, each token of the name
-        ``options.reading_weight``. All tokens of a request have its share as their weight. ``request_shares`` may be
-        empty."""
-        requests = [e for e, share in enumerate(request_shares) if share >= _LEAST_SHARE]
+        ``stop_share`` is the probability with which the policy shall diagnose; it is the weight of each token before
+        the disease's name. Each token of the name has the weight ``options.reading_weight``. ``request_shares`` are the
+        probabilities of the requests by number of the examination (empty: none is learned); each is the weight of all
+        tokens of its request."""
+        requests = [number for number, share in enumerate(request_shares) if share >= _LEAST_SHARE]
         diagnosis = render_action(FinalDiagnosis(name), self.prompts.settings.style)
-        texts = [first_line + text for text in (diagnosis, *(self.request_texts[e] for e in requests))]
+        texts = [first_line + text for text in (diagnosis, *(self.request_texts[number] for number in requests))]
         turns = await self.policy.score_replies(visit.state, texts, visit.forced)
-        weights: list[PerToken] = [
-            values_by_token(self.policy, turns[0], stop_share, self.options.reading_weight),
-            *(request_shares[e] for e in requests),
-        ]
+        # One weight for each turn: that of the diagnosis, then those of the requests.
+        weights: list[PerToken] = [values_by_token(self.policy, turns[0], stop_share, self.options.reading_weight)]
+        weights += [request_shares[number] for number in requests]
         return [Alternative(visit.i, (turn,), (1.0,), (w,)) for turn, w in zip(turns, weights, strict=True)]
 
     def state_dict(self) -> Any:
@@ -351,6 +367,8 @@ class RecordCritic(Algorithm):
 
 
 def net_gain(before: "torch.Tensor", after: "torch.Tensor", power: float) -> "torch.Tensor":
-    """Compute the expected gain in accuracy by an examination, sum_d b'(d) (b~'(d) - b~(d)), [N]. ``before`` and
-    ``after`` are log b and log b' [N, D], the beliefs without and with its result; b~ is proportional to b^power."""
-    return (after.exp() * ((power * after).softmax(1) - (power * before).softmax(1))).sum(1)
+    """Compute the gain in accuracy that is expected of the result of an examination, for N examinations: sum_d b'(d)
+    (b~'(d) - b~(d)), [N]. ``before`` and ``after`` are log b and log b' [N, D], the beliefs without and with the
+    result. b~, proportional to b^power, is the distribution from which a diagnosis is drawn."""
+    drawn_before, drawn_after = (power * before).softmax(1), (power * after).softmax(1)
+    return (after.exp() * (drawn_after - drawn_before)).sum(1)

@@ -17,15 +17,14 @@ from .update import Segment, token_logits
 
 _BRANCHES = 512  # branches in one forward pass, at most
 _SCALE = 0.3  # first scale of a reader's logits: below 1, because the warm-started tiny policy is too sure
-_HIDDEN = 256  # units of the critic's hidden layers
-_MATRICES = 5.0  # Muon's learning rate for a learning rate of AdamW of 1
-# Of the critic: the states that it remembers, the states of one of its batches, and its steps per iteration.
-_REMEMBERED, _BATCH, _STEPS = 8192, 256, 8
+_MATRICES = 5.0  # the reader's learning rate of Muon as a multiple of that of AdamW
+# The critic: units of its hidden layers, states that it remembers, states in a batch, optimiser steps per iteration.
+_HIDDEN, _REMEMBERED, _BATCH, _STEPS = 256, 8192, 256, 8
 
 
 class Branch(NamedTuple):
-    """Tokens ``ids`` that continue the first ``start`` tokens of a context (a sequence of tokens). ``context`` is the
-    number of this context in a list of contexts."""
+    """Tokens ``ids`` that continue the first ``start`` tokens of a context, in place of the context's own next tokens.
+    A context is a sequence of tokens; ``context`` is its number in a list of contexts."""
 
     context: int
     start: int
@@ -33,9 +32,9 @@ class Branch(NamedTuple):
 
 
 def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]) -> dict[int, str]:
-    """Map first tokens to names, the most frequent name first. ``names`` may repeat; ``first_token`` returns the first
-    token of a name. Of several names with the same first token only the most frequent is kept, because the distribution
-    of the next token cannot distinguish them."""
+    """Map the first token of each name to the name, the most frequent name first. ``names`` may repeat;
+    ``first_token(name)`` returns the first token of a name. Of several names with the same first token only the most
+    frequent is kept, because the distribution of the next token cannot distinguish them."""
     name_of_token: dict[int, str] = {}
     for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])):
         name_of_token.setdefault(first_token(name), name)
@@ -48,27 +47,28 @@ def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Seque
     is a causal language model, ``contexts`` are sequences of tokens. Each context passes through the model once,
     whatever the number of its branches."""
     device = next(model.parameters()).device
+    # The contexts: their keys and values are cached.
     ids, is_token = _pad(contexts, device)
     cache = model.model(input_ids=ids, attention_mask=is_token, use_cache=True).past_key_values
+    # The branches, in batches of similar length, which saves padding.
     logits = torch.empty(len(branches), model.lm_head.weight.shape[0], device=device)
-    by_length = sorted(range(len(branches)), key=lambda number: len(branches[number].ids))  # saves padding
+    by_length = sorted(range(len(branches)), key=lambda number: len(branches[number].ids))
     for first in range(0, len(by_length), _BRANCHES):
         numbers = by_length[first : first + _BRANCHES]
-        chunk = [branches[number] for number in numbers]
-        start = torch.tensor([branch.start for branch in chunk], device=device)
-        past = max(branch.start for branch in chunk)
-        ids, is_token = _pad([branch.ids for branch in chunk], device)
-        width = ids.shape[1]
-        # A token of a branch attends to the tokens of its context before the start, and to those of the branch so far.
-        attends = torch.ones(len(chunk), 1, width, past + width, dtype=torch.bool, device=device)
+        batch = [branches[number] for number in numbers]
+        ids, is_token = _pad([branch.ids for branch in batch], device)
+        start = torch.tensor([branch.start for branch in batch], device=device)
+        past, width = max(branch.start for branch in batch), ids.shape[1]  # cached tokens; tokens of a branch
+        # A token of a branch attends to the tokens of its context before ``start``, and to those of the branch so far.
+        attends = torch.ones(len(batch), 1, width, past + width, dtype=torch.bool, device=device)
         attends[..., :past] = (torch.arange(past, device=device) < start[:, None])[:, None, None]
         attends[..., past:] = attends[..., past:].tril()
         positions = start[:, None] + torch.arange(width, device=device)
         inputs = {"input_ids": ids, "attention_mask": attends, "position_ids": positions}
-        contexts_of_chunk = cache.select([branch.context for branch in chunk], past)
-        hidden = model.model(**inputs, past_key_values=contexts_of_chunk, use_cache=True).last_hidden_state
+        cached_contexts = cache.select([branch.context for branch in batch], past)
+        hidden = model.model(**inputs, past_key_values=cached_contexts, use_cache=True).last_hidden_state
         last_token = is_token.sum(1) - 1
-        logits[numbers] = model.lm_head(hidden[torch.arange(len(chunk)), last_token]).float()
+        logits[numbers] = model.lm_head(hidden[torch.arange(len(batch)), last_token]).float()
     return logits
 
 
@@ -83,13 +83,14 @@ def _pad(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Ten
 
 
 def trainable_branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
-    """Compute the logits of the token after each branch, float32 [branches, vocabulary], with gradients. ``branches``
-    must be in the order of their contexts, and short, because a context and its branches form one row."""
+    """Compute the logits of the token after each branch, float32 [branches, vocabulary], with gradients; unlike
+    :func:`branch_logits` this does not cache. ``branches`` must be in the order of their contexts. They should be
+    short, because a context and all its branches pass through the model as one row."""
     rows: list[list[Segment]] = [[Segment(0, ids, ())] for ids in contexts]
     for branch in branches:
-        # Logits are computed for a token to predict; which one it is does not matter, so it is 0.
+        # `token_logits` computes the logits by which a given token is predicted. Which one does not matter, so it is 0.
         end = branch.start + len(branch.ids)
-        rows[branch.context].append(Segment(branch.start, (*branch.ids, 0), (end,)))
+        rows[branch.context].append(Segment(branch.start, (*branch.ids, 0), scored=(end,)))
     return token_logits(model, rows)[0]
 
 
@@ -129,10 +130,10 @@ class Reader(torch.nn.Module):
 
 
 class Critic(torch.nn.Module):
-    """A network that predicts the value of each of E examinations at a state. Its inputs are the reader's
-    log-probabilities of the D diagnoses, [N, D], and which examinations were requested, [N, E]. It learns from the
-    :data:`_REMEMBERED` states that it was given last. ``rate`` is its peak learning rate, ``seed`` fixes its first
-    weights."""
+    """A network that predicts the value of each of E examinations at a state. Its inputs, for N states, are the
+    reader's log-probabilities of D diagnoses, [N, D], and which examinations were requested, [N, E]. It keeps the last
+    :data:`_REMEMBERED` states from which it has learned, and learns from random batches of these. ``rate`` is its peak
+    learning rate, ``seed`` fixes its first weights."""
 
     def __init__(self, diagnoses: int, examinations: int, rate: float, seed: int, device: torch.device):
         """Create the network, which at first predicts 0 everywhere, its optimiser, and an empty memory of states."""
@@ -146,8 +147,9 @@ class Critic(torch.nn.Module):
         torch.nn.init.zeros_(last.bias)
         self.network = torch.nn.Sequential(first, torch.nn.SiLU(), second, torch.nn.SiLU(), last).to(device)
         self.adam = AdamW(self.network.parameters(), rate)
+        # The remembered states: their inputs, and the observed values of their examinations, NaN where unknown.
         self.inputs = torch.empty(0, diagnoses + examinations, device=device)
-        self.gains = torch.empty(0, examinations, device=device)  # missing: NaN
+        self.gains = torch.empty(0, examinations, device=device)
 
     def forward(self, log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
         """Predict the value of each examination, [N, E], without gradients: the gain in accuracy that it brings,
@@ -182,6 +184,6 @@ class Critic(torch.nn.Module):
 
 
 def _critic_inputs(log_beliefs: torch.Tensor, requested: torch.Tensor) -> torch.Tensor:
-    """Make the inputs [N, D + E] of the critic's network: the log-probabilities of diagnoses [N, D], clipped below -8
-    and scaled to about -1 to 1, then ``requested`` [N, E], 1 for each examination that was requested and else 0."""
+    """Make the inputs [N, D + E] of the critic's network: the log-probabilities of diagnoses [N, D], raised to at least
+    -8 and mapped from -8..0 to -1..1, then ``requested`` [N, E], 1 for each examination that was requested, else 0."""
     return torch.cat([log_beliefs.detach().clamp_min(-8) / 4 + 1, requested.float()], dim=-1)
