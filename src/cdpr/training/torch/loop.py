@@ -49,7 +49,7 @@ def train(
         try:
             row = iterate(trainer, record)
         except FloatingPointError as error:
-            # The error names the case.
+            # The error names the case, which must not be logged for credentialed ones.
             logging.getLogger(__name__).warning("%s", "a step diverged" if trainer.run.train[0].credentialed else error)
             log(trainer.progress | {"step": trainer.step + 1, "diverged": True})
             break
@@ -76,7 +76,7 @@ def iterate(trainer: "Trainer", record: Log | None = None) -> dict[str, Any]:
     credit_metrics = trainer.algorithm.finish_batch(scored)
     check_finite(groups, scored)  # again: finish_batch may change advantages
     credit_end = trainer.clock()
-    # Loss and step.
+    # Update: compute the loss and take optimiser steps.
     samples, progress = make_samples(groups, scored), trainer.step / trainer.run.steps
     update_metrics = update(trainer.model, trainer.optimizer, samples, trainer.settings.training, progress)
     end = trainer.clock()
@@ -106,8 +106,7 @@ def update(
     model: torch.nn.Module, optimizer: AdamW, groups: Batch, training: Training, progress: float = 0.0
 ) -> dict[str, float]:
     """Update the policy on a batch, one optimiser step per mini-batch and inner epoch. ``groups`` has the samples of
-    each group. Returns by name the means, over these steps, of loss, share of clipped tokens, largest |ratio - 1|,
-    gradient norm and number of trained tokens.
+    each group. Returns the metrics of :func:`_take_step`, as means over these steps, by name.
 
     ``progress`` is the share of the run's steps that are done; with ``training.schedule: cosine`` it lowers the
     learning rate. Raises FloatingPointError for a gradient that is not finite; the weights are then those before the
@@ -126,18 +125,21 @@ def update(
 
 
 def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training: Training) -> dict[str, float]:
-    """Take one optimiser step on a mini-batch, with gradients summed over micro-batches. Returns by name the loss, the
-    share of clipped tokens, the largest |ratio - 1|, the gradient norm and the number of trained tokens. Raises
-    FloatingPointError for a gradient that is not finite; the weights are then unchanged."""
+    """Take one optimiser step on a mini-batch, with gradients summed over micro-batches. Returns metrics by name: the
+    loss; the share of tokens whose ratio of new to old probability is outside the clip range; the largest drift of this
+    ratio, |ratio - 1|; the gradient norm; and the number of trained tokens. Raises FloatingPointError for a gradient
+    that is not finite; the weights are then unchanged."""
     samples = [sample for group in groups for sample in group]
     tokens = sum(len(sample.old_logprobs) for sample in samples)
-    weight = math.fsum(weight for sample in samples for weight in sample.weights)
-    divisor = (weight if training.loss_aggregation == "token_mean" else len(samples)) or 1.0  # of the summed loss
-    loss_sum = clipped = drift = 0.0
+    total_weight = math.fsum(weight for sample in samples for weight in sample.weights)
+    # By what the loss, a weighted sum over tokens, is divided.
+    divisor = (total_weight if training.loss_aggregation == "token_mean" else len(samples)) or 1.0
+    loss_sum = clipped = max_drift = 0.0
     model.zero_grad(set_to_none=True)
     # Sum the gradients of all micro-batches.
     for rows in micro_batches(groups, training.micro_batch):
         logprobs = token_logprobs(model, [row_segments(row) for row in rows], training.temperature)
+        # Values of all generated tokens, in the same order as ``logprobs``.
         old, advantages, weights = (
             torch.tensor([x for row in rows for sample in row for x in getattr(sample, name)], device=logprobs.device)
             for name in ("old_logprobs", "advantages", "weights")
@@ -145,9 +147,9 @@ def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training
         loss = clipped_surrogate(logprobs, old, advantages) * weights
         (loss.sum() / divisor).backward()
         loss_sum += float(loss.detach().sum())
-        ratio_drift = (torch.exp((logprobs - old).detach()) - 1).abs()
-        clipped += float((ratio_drift > CLIP_RATIO).sum())
-        drift = max(drift, float(ratio_drift.max())) if ratio_drift.numel() else drift
+        drift = (torch.exp((logprobs - old).detach()) - 1).abs()
+        clipped += float((drift > CLIP_RATIO).sum())
+        max_drift = max(max_drift, float(drift.max())) if drift.numel() else max_drift
     # Clip the gradient and take the step.
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
     if not torch.isfinite(norm):
@@ -156,7 +158,7 @@ def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training
     return {
         "policy/loss": loss_sum / divisor,
         "policy/clipped_share": clipped / max(1, tokens),
-        "policy/max_ratio_drift": drift,
+        "policy/max_ratio_drift": max_drift,
         "policy/grad_norm": float(norm),
         "policy/trained_tokens": float(tokens),
     }

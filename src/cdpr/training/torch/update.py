@@ -13,16 +13,21 @@ from ..algorithm import Group, GroupAdvantages, expand_to_tokens
 from ..training_run import CLIP_RATIO, DUAL_CLIP
 from .weights import padded_width
 
-_SHARED = 256  # common first tokens of all rows from which one pass for all of them is faster
-_ROW = 2048  # tokens of a row up to which a dense mask is cheaper than computing a shared prompt for each sample
+# From this number of first tokens on that all rows of a batch have in common, they pass through the model once, before
+# the rows. For fewer the second pass costs more than it saves.
+_SHARED = 256
+# Samples with a common prompt are joined to one row of at most so many tokens. In longer rows the dense mask costs more
+# than it costs to compute the prompt once for each sample.
+_ROW = 2048
 
 
 def clipped_surrogate(
     logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_ratio: float = CLIP_RATIO
 ) -> torch.Tensor:
-    """Compute the loss of each token, -min(rho A, clip(rho, 1-eps, 1+eps) A), at most -DUAL_CLIP A where A < 0 (paper,
-    section "Policy Update"). rho is exp(logprobs - old_logprobs), its logarithm clamped to +-20 as in verl; eps is
-    ``clip_ratio``. All tensors have the same shape."""
+    """Compute the loss of each token by PPO's clipped surrogate, -min(rho A, clip(rho, 1-eps, 1+eps) A); where A < 0 it
+    is at most -DUAL_CLIP A (paper, section "Policy Update"). A are the ``advantages``; rho is the ratio
+    exp(logprobs - old_logprobs), its logarithm clamped to +-20 as in verl; eps is ``clip_ratio``. All tensors have the
+    same shape."""
     ratio = torch.exp((logprobs - old_logprobs).clamp(-20, 20))
     loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(1 - clip_ratio, 1 + clip_ratio))
     return torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
@@ -30,12 +35,12 @@ def clipped_surrogate(
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive tokens ``ids`` of a row, at the positions from ``start`` on. ``scored`` are the positions whose
-    tokens have a loss.
+    """Consecutive tokens ``ids``, at the positions from ``start`` on. ``scored`` are the positions of the tokens that
+    have a loss.
 
-    A row begins with a segment at position 0. Each further segment is a branch: it continues the first ``start`` tokens
-    of the first segment in another way. So an episode is one segment, and other replies at its states are further
-    ones."""
+    A row is a list of segments that pass through the model as one sequence. Its first segment is at position 0. Each
+    further one is a branch: it continues the first ``start`` tokens of the first segment in another way. So an episode
+    is one segment, and other replies at its states are further ones."""
 
     start: int
     ids: Sequence[int]
@@ -44,9 +49,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Sample:
-    """A trajectory as training data: its tokens ``ids``, the ``positions`` of the generated ones, and ``branches``,
-    other replies at its states. ``old_logprobs``, ``advantages`` and ``weights`` in the loss have one entry for each
-    generated token: first those of the trajectory, then those of the branches."""
+    """A trajectory as training data: its tokens ``ids``, the ``positions`` of the generated ones (those of replies),
+    and ``branches``, other replies at its states. ``old_logprobs``, ``advantages`` and ``weights`` (in the loss) have
+    one entry for each generated token: first those of the trajectory, then those of the branches."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
@@ -86,7 +91,7 @@ class Sample:
 
 def _token_ids(turns: Sequence[Turn]) -> tuple[int, ...]:
     """Return all tokens of an episode with these turns: the first prompt, the replies, and the observations between
-    them."""
+    them. The last prompt holds everything before the last reply."""
     return turns[-1].prompt_ids + turns[-1].token_ids
 
 
@@ -115,8 +120,8 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
     """Divide the samples of a batch into micro-batches of at most ``size`` samples. A micro-batch is a list of rows of
     similar length; a row is a list of samples that pass through the model as one sequence.
 
-    A row has up to ``size`` samples of one group, which share a prompt, if together they have no branches and at most
-    :data:`_ROW` tokens; otherwise each sample is a row of its own."""
+    Samples of one group share a prompt. So up to ``size`` of them form one row, in which the prompt is computed once,
+    if none has branches and together they have at most :data:`_ROW` tokens. Otherwise each is a row of its own."""
     rows: list[Sequence[Sample]] = []
     for group in groups:
         for start in range(0, len(group), size):
@@ -134,8 +139,8 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
 
 
 def row_segments(row: Sequence[Sample]) -> list[Segment]:
-    """Make the segments of one row for :func:`token_logprobs`, from one sample with its branches, or from several
-    samples that share a prompt. The first sample has the whole prompt; each other one continues it."""
+    """Make the segments of one row for :func:`token_logprobs`. ``row`` is one sample with its branches, or several
+    samples that share a prompt: the first one gives a segment with the prompt, the others branch off from it."""
     first, *others = row
     segments = [Segment(0, first.ids, first.positions), *first.branches]
     for sample in others:
@@ -150,7 +155,8 @@ def _row_length(row: Sequence[Sample]) -> int:
 
 
 def _shared_tokens(first: Sample, other: Sample) -> int:
-    """Count how many first tokens two samples of a row have in common, at most up to the first reply of ``other``."""
+    """Count how many first tokens two samples of a row have in common, but none behind the prompt of ``other``: its
+    replies have a loss, so they must be in a segment of their own."""
     end_of_prompt = other.positions[0] if other.positions else len(other.ids)
     return _common_prefix(first.ids, other.ids, min(len(first.ids), end_of_prompt))
 
@@ -167,15 +173,16 @@ def _common_prefix(first: Sequence[int], other: Sequence[int], limit: int) -> in
 
 
 def token_logprobs(model: Any, rows: Sequence[Sequence[Segment]], temperature: float = 1.0) -> torch.Tensor:
-    """Compute the log-probability of every scored token given the tokens before it, float32 ``[scored tokens]`` in the
-    order of row, segment and position; differentiable. ``rows`` are lists of segments, as for :func:`token_logits`."""
+    """Compute the log-probability of every scored token given the tokens before it, at this sampling ``temperature``.
+    Returns float32 ``[scored tokens]`` in the order of row, segment and position, with gradients. ``rows`` are lists of
+    segments, as for :func:`token_logits`."""
     logits, tokens = token_logits(model, rows)
     return torch.log_softmax(logits / temperature, dim=-1).gather(1, tokens[:, None]).squeeze(1)
 
 
 def token_logits(model: Any, rows: Sequence[Sequence[Segment]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the logits from which every scored token is predicted, float32 ``[scored tokens, vocabulary]`` in the
-    order of row, segment and position, differentiable. Returns them and the scored tokens themselves, int64 ``[scored
+    order of row, segment and position, with gradients. Returns them and the scored tokens themselves, int64 ``[scored
     tokens]``.
 
     ``rows`` has for each sequence of the batch its list of segments, which are concatenated. A token attends to the
@@ -187,64 +194,69 @@ def token_logits(model: Any, rows: Sequence[Sequence[Segment]]) -> tuple[torch.T
     Rows of several segments need a dense mask (rows, width, width), so they can have a few thousand tokens at most.
     """
     device = next(model.parameters()).device
-    first_ids, begin = rows[0][0].ids, _common_beginning(rows)
-    inputs, scored = _pack(model, rows, begin)
+    shared = _common_beginning(rows)  # number of first tokens
+    inputs, scored = _pack(model, rows, shared)
     cache = None  # keys and values of the common beginning
-    if begin:
-        beginning = torch.tensor([first_ids[:begin]], device=device)
+    if shared:
+        beginning = torch.tensor([rows[0][0].ids[:shared]], device=device)
         cache = model.model(input_ids=beginning, use_cache=True).past_key_values
         cache.batch_repeat_interleave(len(rows))
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     hidden = model.model(**inputs, past_key_values=cache, use_cache=cache is not None).last_hidden_state
-    numbers, sources, tokens = scored.to(device).unbind(1)
-    return model.lm_head(hidden[numbers, sources]).float(), tokens
+    row_numbers, columns_before, tokens = scored.to(device).unbind(1)
+    return model.lm_head(hidden[row_numbers, columns_before]).float(), tokens
 
 
-def _pack(model: Any, rows: Sequence[Sequence[Segment]], begin: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Concatenate the segments of each row, without the first ``begin`` tokens of the row, and pad the rows to equal
-    width.
+def _pack(model: Any, rows: Sequence[Sequence[Segment]], shared: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Make the input of the model: the segments of each row are written one behind the other, without the first
+    ``shared`` tokens of the row, which are cached, and the rows are padded to equal width.
 
     Returns the arguments of the model, and for each scored token three numbers: its row, the column of the token before
-    it, and the token itself (int64 [scored tokens, 3]). The attention mask is True for tokens, [rows, begin + width],
-    or where a row has several segments True where a token attends to another, [rows, 1, width, begin + width]."""
-    rows = [[Segment(begin, row[0].ids[begin:], row[0].scored), *row[1:]] for row in rows]
+    it, and the token itself (int64 [scored tokens, 3]). Where every row has one segment, the attention mask is True for
+    tokens and False for padding, [rows, shared + width]. Otherwise it is dense, [rows, 1, width, shared + width]: True
+    where a token attends to another."""
+    rows = [[Segment(shared, row[0].ids[shared:], row[0].scored), *row[1:]] for row in rows]
     # The tokens that pass through the model: the last one of a later segment does not.
     row_ids = [[row[0].ids, *(segment.ids[:-1] for segment in row[1:])] for row in rows]
     width = padded_width(model, max(sum(map(len, ids)) for ids in row_ids))
     # Filled as numpy arrays: many small segments, and a small write to a tensor costs ten times as much.
-    batch, positions = np.zeros((2, len(rows), width), dtype=np.int64)  # the tokens and their positions
+    tokens, positions = np.zeros((2, len(rows), width), dtype=np.int64)
     is_token = np.zeros((len(rows), width), dtype=bool)
     is_dense = any(len(row) > 1 for row in rows)
-    attends = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1)) if is_dense else is_token  # padding: to itself
-    causal = np.tri(width, dtype=bool) if is_dense else is_token
+    if is_dense:
+        attends = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1))  # at first each column attends to itself alone
+        triangle = np.tri(width, dtype=bool)  # each token attends to itself and to earlier ones
     scored: list[tuple[int, int, int]] = []
     # Fill one row after another, and each row segment by segment.
     for number, row in enumerate(rows):
         column = 0  # of the first token of a segment
         for segment, ids in zip(row, row_ids[number], strict=True):
-            end = column + len(ids)
-            batch[number, column:end] = ids
-            positions[number, column:end] = np.arange(segment.start, segment.start + len(ids))
-            is_token[number, column:end] = True
+            length, here = len(ids), slice(column, column + len(ids))  # the columns of the segment
+            tokens[number, here] = ids
+            positions[number, here] = np.arange(segment.start, segment.start + length)
+            is_token[number, here] = True
             if is_dense:
                 # A token attends to the tokens that its segment continues, and to earlier ones of the segment.
-                attends[number, column:end, : segment.start - begin] = True
-                attends[number, column:end, column:end] = causal[: end - column, : end - column]
+                attends[number, here, : segment.start - shared] = True
+                attends[number, here, here] = triangle[:length, :length]
             for p in segment.scored:
                 # The token before the first one of a segment is in the first segment of the row.
-                source = p - 1 - begin if p == segment.start else column + p - 1 - segment.start
-                scored.append((number, source, segment.ids[p - segment.start]))
-            column = end
+                before = p - 1 - shared if p == segment.start else column + p - 1 - segment.start
+                scored.append((number, before, segment.ids[p - segment.start]))
+            column += length
     mask = torch.from_numpy(attends[:, None] if is_dense else is_token)
-    arguments = {"input_ids": torch.from_numpy(batch), "position_ids": torch.from_numpy(positions)}
+    arguments = {"input_ids": torch.from_numpy(tokens), "position_ids": torch.from_numpy(positions)}
     # Every token also attends to the common beginning, which is cached.
-    arguments["attention_mask"] = torch.nn.functional.pad(mask, (begin, 0), value=True)
+    arguments["attention_mask"] = torch.nn.functional.pad(mask, (shared, 0), value=True)
     return arguments, torch.tensor(scored, dtype=torch.long).reshape(-1, 3)
 
 
 def _common_beginning(rows: Sequence[Sequence[Segment]]) -> int:
-    """Count the tokens with which all rows begin alike, before a token is scored or a segment branches off; 0 where
-    there are too few for a separate pass over them to save time."""
+    """Count the tokens with which all rows begin alike, and which can pass through the model once for all rows. Returns
+    0 for a single row, and where they are too few to save time (:data:`_SHARED`).
+
+    The common beginning ends before the first scored token and before the first branch of any row. The token before
+    these is left out too, because the hidden state from which a token is predicted must be computed with the row."""
     first, *others = rows
     ends = []
     for row in rows:
