@@ -121,8 +121,8 @@ class TrainingRun:
 
     def validation_metrics(self, episodes: Sequence[Trajectory | None]) -> dict[str, Any]:
         """Compute the metrics of a validation with greedy decoding. ``episodes`` has the episode of each validation
-        case, None where it failed. Returns, by name, the decoding, the verdict of each case as one string (``10-``:
-        right, wrong, failed), and means over the episodes that did not fail."""
+        case, None where it failed. Returns by name: the decoding; the verdicts of all cases as one string, such as
+        ``10-`` for right, wrong, failed; and means over the episodes that did not fail."""
         row: dict[str, Any] = {"validation/decoding": "greedy"}
         if episodes:
             row["validation/verdicts"] = verdicts([math.nan if e is None else e.correct for e in episodes])
@@ -187,15 +187,15 @@ def write_training_outputs(job: Job) -> None:
     job.metrics["seconds"] = rows[-1]["seconds"]
     if "diverged" in rows[-1]:
         job.tags["diverged"] = str(rows[-1]["step"])
-    failures = []
-    # Answers of the two models over all steps.
+    # Warn of unreadable answers of the judge and of the matcher, counted over all steps.
+    warnings = []
     for asker in ("judge", "matcher"):
         readable = sum(row.get(f"calls/{asker}_model", 0) for row in rows)
         unreadable = sum(row.get(f"calls/{asker}_invalid", 0) for row in rows)
-        failures.append(unreadable_warning(asker, unreadable, readable + unreadable))
-    if failure := "; ".join(filter(None, failures)):
-        job.tags["judging"] = failure
-        print(f"{job.name}: WARNING: {failure}")
-    credit = job.state / CREDIT
+        warnings.append(unreadable_warning(asker, unreadable, readable + unreadable))
+    if warning := "; ".join(filter(None, warnings)):
+        job.tags["judging"] = warning
+        print(f"{job.name}: WARNING: {warning}")
+    credit = job.state / CREDIT  # missing where the algorithm records no credit: the output is then empty
     with open(credit if credit.exists() else os.devnull, "rb") as lines:
         write_gz(job.out["credit"], lines)

@@ -47,21 +47,24 @@ class _Attention(nn.Module):
         self.k_norm = _Norm(self.size, config["rms_norm_eps"])
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cached: list[Tensor] | None) -> Tensor:
-        """Compute the attention of ``x`` [B, T, width]; returns the same shape. ``cos`` and ``sin`` are taken of the
+        """Compute the attention of ``x`` [B, T, width]; returns the same shape. ``cos`` and ``sin`` are those of the
         rotary angles, [B or 1, 1, T, head_dim]. ``mask`` [B, 1, T, past + T] is True where a token attends to another;
-        without it each token attends to itself and all tokens before it. ``cached`` is the list of keys and values of
-        earlier tokens, empty where there are none; those of ``x`` are added to it, in place. Without a list nothing is
-        cached."""
+        without it each token attends to itself and all tokens before it.
+
+        ``cached`` is a list [keys, values] of earlier tokens, empty where there are none; the keys and values of ``x``
+        are added to it, in place. None: nothing is cached."""
         shape = (*x.shape[:-1], -1, self.size)
         query = _rotate(self.q_norm(self.q_proj(x).view(shape)).transpose(1, 2), cos, sin)
         key = _rotate(self.k_norm(self.k_proj(x).view(shape)).transpose(1, 2), cos, sin)
         value = self.v_proj(x).view(shape).transpose(1, 2)
         if cached is not None:
             if cached:  # earlier tokens come first
-                key, value = (torch.cat(states, dim=-2) for states in zip(cached, (key, value), strict=True))
+                earlier_key, earlier_value = cached
+                key, value = torch.cat((earlier_key, key), dim=-2), torch.cat((earlier_value, value), dim=-2)
             cached[:] = [key, value]
-        if mask is not None:  # torch repeats the shared heads itself only without a mask
-            key, value = (_repeat(states, self.repeats) for states in (key, value))
+        # Several query heads share a key head. Without a mask torch repeats the key heads itself (``enable_gqa``).
+        if mask is not None:
+            key, value = _repeat(key, self.repeats), _repeat(value, self.repeats)
         attended = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=self.size**-0.5, is_causal=mask is None and query.shape[2] > 1,
             enable_gqa=mask is None,
@@ -105,8 +108,8 @@ class _Layer(nn.Module):
 
 
 class _Cache:
-    """The key-value cache: ``layers`` has for each layer the keys and the values of earlier tokens, two tensors [B,
-    heads, tokens, head_dim], or an empty list where nothing is cached yet."""
+    """The key-value cache of a batch. ``layers`` has for each layer a list of two tensors, the keys and the values of
+    earlier tokens, [B, heads, tokens, head_dim]. The list is empty where nothing is cached yet."""
 
     def __init__(self, layers: int):
         """Create an empty cache for this number of ``layers``."""
@@ -159,10 +162,10 @@ class _Body(nn.Module):
         past, width = len(cache) if cache else 0, input_ids.shape[1]
         if position_ids is None:
             position_ids = torch.arange(past, past + width, device=input_ids.device)[None]
-        # Rotary angles: the product of each position and each frequency.
+        # Rotary angles, [B, T, head_dim]: each position times each frequency, as the matrix product of transformers.
         with torch.no_grad():
-            angles = (self.frequencies[None, :, None].expand(len(position_ids), -1, 1)
-                      @ position_ids[:, None, :].float()).transpose(1, 2)  # fmt: skip
+            frequencies = self.frequencies[None, :, None].expand(len(position_ids), -1, 1)
+            angles = (frequencies @ position_ids[:, None, :].float()).transpose(1, 2)
             angles = torch.cat((angles, angles), dim=-1)
             cos, sin = angles.cos()[:, None], angles.sin()[:, None]
         mask, hidden = _attention_mask(attention_mask, width, past), self.embed_tokens(input_ids)
@@ -223,23 +226,26 @@ class Decoder(nn.Module):
 
 
 def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None:
-    """Return the mask of attention, [B, 1, T, past + T], True where a token attends to another. Returns None where
-    every token attends to itself and to all tokens before it.
+    """Turn the caller's mask into the mask of attention, [B, 1, T, past + T], which is True where a token attends to
+    another. Returns None where torch needs no mask, because every token attends to itself and to all before it.
 
-    ``mask`` is True for tokens that are no padding, [B, past + T]; None, and a mask of four dimensions, is returned
-    unchanged. ``width`` is T, ``past`` the number of earlier tokens."""
+    ``mask`` [B, past + T] is True for tokens and False for padding. None, or a mask of four dimensions, is a mask of
+    attention already, and returned unchanged. ``width`` is T, the number of new tokens, ``past`` that of earlier
+    ones."""
     if mask is None or mask.ndim == 4:
         return mask
-    if (width == 1 or past == 0) and bool(mask.all()):
+    torch_is_causal = width == 1 or past == 0  # torch's own causal attention knows no earlier tokens
+    if torch_is_causal and bool(mask.all()):
         return None
     causal = torch.ones(width, past + width, dtype=torch.bool, device=mask.device).tril(past)
     return causal & mask[:, None, None, :]
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary position embeddings to ``x`` [B, heads, T, head_dim]; ``cos`` and ``sin`` are taken of the
-    angles."""
+    """Apply rotary position embeddings to ``x`` [B, heads, T, head_dim]; ``cos`` and ``sin`` are those of the
+    angles. Features k and k + head_dim / 2 are rotated as a pair."""
     half = x.shape[-1] // 2
+    # In this order: the gradients of ``x`` are summed in the order of its uses, which has to be that of transformers.
     return (x * cos) + (torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin)
 
 

@@ -38,6 +38,7 @@ class AdamW:
         for number in trained.keys() - self.states.keys():
             zero, step = torch.zeros_like(trained[number]), torch.zeros((), device=trained[number].device)
             self.states[number] = {"mean": zero, "square": zero.clone(), "step": step}
+        # Of the parameters that have a gradient: moving averages of gradients and of their squares, and step counts.
         means, squares, steps = ([self.states[n][name] for n in trained] for name in ("mean", "square", "step"))
         options: dict[str, Any] = {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
         options |= {"weight_decay": WEIGHT_DECAY, "amsgrad": False, "maximize": False, "fused": True}
@@ -85,12 +86,13 @@ class MuonAndAdamW:
             if matrix.grad is not None:
                 numbers_by_shape[matrix.shape].append(number)
         for (rows, columns), numbers in numbers_by_shape.items():  # matrices of one shape are updated together
-            gradients: list[Any] = [self.matrices[number].grad for number in numbers]
-            momenta = [self.momenta[n].lerp_(g, 1 - _MOMENTUM) for n, g in zip(numbers, gradients, strict=True)]
-            # Nesterov: the gradient moved towards the momentum
-            directions = torch.stack([g.lerp(m, _MOMENTUM) for g, m in zip(gradients, momenta, strict=True)])
+            nesterov = []
+            for number in numbers:
+                gradient: Any = self.matrices[number].grad
+                momentum = self.momenta[number].lerp_(gradient, 1 - _MOMENTUM)  # a moving average, updated in place
+                nesterov.append(gradient.lerp(momentum, _MOMENTUM))  # the gradient moved towards the momentum
             step_size = learning_rate * max(1.0, rows / columns) ** 0.5
-            for number, direction in zip(numbers, orthogonalise(directions), strict=True):
+            for number, direction in zip(numbers, orthogonalise(torch.stack(nesterov)), strict=True):
                 self.matrices[number].mul_(1 - learning_rate * WEIGHT_DECAY).add_(direction, alpha=-step_size)
 
     def state_dict(self) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
     """Bring the singular values of matrices [N, rows, columns] near 1 by Newton-Schulz iteration, and keep their
     singular vectors; returns the same shape."""
     is_tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.mT if is_tall else matrices
+    x = matrices.mT if is_tall else matrices  # the smaller of the two Gram matrices is cheaper
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(_ITERATIONS):
         gram = x @ x.mT

@@ -17,11 +17,11 @@ from ...settings.schema import TinyModel
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
 CONTROL = (PAD, USER, ASSISTANT, END)
 SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
-# Numbers, and the text between punctuation marks with the mark behind it: tokens may span words, so that a finding
-# or an examination takes one or two, and not five. Every token costs the tiny model a decoding step.
+# A phrase is a number, or the text between two punctuation marks with the mark behind it. It may have several words, so
+# that a finding or an examination takes one or two tokens, and not five. Every token costs a decoding step.
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
-_LEAST_COUNT = 10  # a phrase that comes so often becomes a token
-_PHRASE_SHARE = 0.8  # of the vocabulary, without bytes and fixed tokens: at most so much for phrases
+_LEAST_COUNT = 10  # a phrase that occurs so often becomes a token
+_PHRASE_SHARE = 0.8  # largest share of the vocabulary, without bytes and fixed tokens, that phrases take
 _FILES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 CHAT_TEMPLATE: str = _FILES["tokenizer"]["chat_template"]
 
@@ -40,7 +40,7 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     free = vocab_size - added - len(alphabet)
     if free < 0:
         raise ValueError(f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {added} added tokens")
-    # Frequent phrases become tokens.
+    # Count phrases: the most frequent become tokens.
     by_phrase = pre_tokenizers.Split(Regex(_PHRASES), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     counts = _count_phrases(corpus, by_phrase)
@@ -54,11 +54,12 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=chat, initial_alphabet=alphabet, show_progress=False)
     others = sorted(counts.keys() - set(frequent))
     bpe.train_from_iterator((phrase for phrase in others for _ in range(counts[phrase])), trainer)
-    # One tokenizer with the vocabulary of both.
+    # Make one tokenizer with the tokens of both; a phrase that is a token as a whole is not merged from parts.
     learned = json.loads(bpe.to_str())["model"]
     vocabulary, merges = learned["vocab"], [(left, right) for left, right in learned["merges"]]
     for phrase in frequent:
-        vocabulary.setdefault(to_bytes.pre_tokenize_str(phrase)[0][0], len(vocabulary))
+        [(in_byte_letters, _)] = to_bytes.pre_tokenize_str(phrase)  # as the vocabulary spells it
+        vocabulary.setdefault(in_byte_letters, len(vocabulary))
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
     tokenizer.pre_tokenizer, tokenizer.decoder = bpe.pre_tokenizer, decoders.ByteLevel()
     tokenizer.add_special_tokens(chat)

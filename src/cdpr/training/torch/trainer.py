@@ -25,7 +25,7 @@ from .weights import load_model, save_policy
 
 # Share of a GPU's free memory for each sampler's caches: gradients, the optimiser's state and activations come later.
 _CACHE_SHARE = 0.15
-_CHECKPOINTED = ("model", "optimizer", "algorithm")  # attributes of the trainer
+_CHECKPOINTED = ("model", "optimizer", "algorithm")  # attributes of the trainer whose states a checkpoint has
 
 
 def train_policy(settings: Settings, job: Job) -> None:

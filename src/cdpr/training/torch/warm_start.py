@@ -38,7 +38,7 @@ from .tiny import build_tiny_policy
 from .update import Segment, token_logprobs
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
-_SEED = 0  # of the order of batches
+_SEED, _WARMUP = 0, 50  # the seed of the order of batches; steps in which the learning rate rises
 _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
 _TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4  # peak learning rates of all other weights, by policy
 
@@ -49,9 +49,10 @@ Demonstration = Sequence[Segment]
 
 @dataclass(frozen=True)
 class DemonstratedEpisode:
-    """An episode that a simulated clinician ran. ``diagnoses`` has for each of its states the reply that names the
-    likeliest diagnosis there, although the clinician acted otherwise; empty where such replies were not requested.
-    ``differentials`` has the first lines of its replies, by :func:`~cdpr.environment.state.render_differential`."""
+    """An episode that a simulated clinician ran. ``diagnoses`` has for each of its states the reply with the diagnosis
+    that the clinician would give if it had to decide there; empty where such replies were not requested.
+    ``differentials`` has for each of its replies the first line, which lists the likeliest diagnoses
+    (:func:`~cdpr.environment.state.render_differential`)."""
 
     trajectory: Trajectory
     diagnoses: tuple[Turn, ...]
@@ -60,7 +61,7 @@ class DemonstratedEpisode:
 
 class Lessons(NamedTuple):
     """What a policy imitates: ``episodes`` of simulated clinicians, and ``whole_records``, pairs of a case and the
-    diagnosis of a clinician who saw all results of its record."""
+    reply in which a clinician who saw all results of its record gave the diagnosis."""
 
     episodes: Sequence[DemonstratedEpisode]
     whole_records: Sequence[tuple[CaseRecord, Turn]]
@@ -115,7 +116,8 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
         """Append a row of metrics to the file, with the clinicians' accuracy added, and print it."""
         row = {**row, "clinician/accuracy": accuracy}
         append_to_file(row)
-        print("  ".join(f"{k.rpartition('/')[2]} {v:.4g}" for k, v in row.items() if isinstance(v, (int, float))))
+        numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+        print("  ".join(f"{name.rpartition('/')[2]} {value:.4g}" for name, value in numbers.items()))  # "loss 0.1"
 
     imitate(trained, demonstrations, settings, state, log)
     save_policy(trained, initial, folder)
@@ -179,8 +181,9 @@ async def demonstrate(
 
 
 def name_truth(episode: DemonstratedEpisode) -> DemonstratedEpisode:
-    """Replace every diagnosis of an episode by the true one. Among cases with equal findings the true diseases are
-    distributed as the posterior, so that a policy learns how probable each disease is, not only which is likeliest."""
+    """Return an episode with every diagnosis replaced by the true one. A clinician always names the likeliest disease;
+    but of all cases with the same findings, each disease is the true one as often as it is probable. So a policy learns
+    how probable each disease is, not only which is likeliest."""
     *requests, last = episode.trajectory.steps
     turn = Turn(render_action(FinalDiagnosis(true_names(episode.trajectory.case)[0]), "full"))
     steps = (*requests, replace(last, turn=turn, action=parse_action(turn.text)))
@@ -221,17 +224,18 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
 
     In such a branch only the name of the disease has a loss, not the words before it. It has no end-of-turn token."""
     steps = [_in_style(prompts, *pair) for pair in zip(episode.trajectory.steps, episode.differentials, strict=True)]
-    scored: list[int] = []
+    conversation: tuple[int, ...] = ()
+    scored: list[int] = []  # positions in the conversation
     branches: list[Segment] = []
     for t, step in enumerate(steps):
-        context = prompts.context_ids(State(episode.trajectory.case, tuple(steps[:t])))
-        start = len(context)  # of the reply
-        scored += range(start, start + len(prompts.reply_ids(step)))
+        context, reply = prompts.context_ids(State(episode.trajectory.case, tuple(steps[:t]))), prompts.reply_ids(step)
+        start, conversation = len(context), (*context, *reply)  # after the last step it is the whole conversation
+        scored += range(start, len(conversation))
         if episode.diagnoses:
-            reply = _diagnosis_ids(prompts, episode.diagnoses[t])[:-1]
+            diagnosis = _diagnosis_ids(prompts, episode.diagnoses[t])[:-1]
             name_start = start + len(prompts.forced_prefix_ids)
-            branches.append(Segment(start, reply, range(name_start, start + len(reply))))
-    return [Segment(0, (*context, *prompts.reply_ids(steps[-1])), scored), *branches]
+            branches.append(Segment(start, diagnosis, range(name_start, start + len(diagnosis))))
+    return [Segment(0, conversation, scored), *branches]
 
 
 def encode_whole_record(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
@@ -259,16 +263,17 @@ def _diagnosis_ids(prompts: PromptBuilder, turn: Turn) -> tuple[int, ...]:
 
 def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
     """Train the model on demonstrations: minimise the cross-entropy of their scored tokens. The learning rate rises
-    linearly and then decays as a cosine. Muon trains the hidden matrices of the tiny policy, AdamW all other weights.
-    Resumes from the checkpoint in ``state_dir``; ``log`` is called with a row of metrics per epoch."""
+    linearly over the first steps and decays as a cosine. Muon trains the hidden matrices of the tiny policy, AdamW all
+    other weights. A checkpoint is saved in ``state_dir`` after every epoch, and resumed from; ``log`` is called with a
+    row of metrics per epoch."""
     size, epochs = settings.warm_start.batch_size, settings.warm_start.epochs
     per_epoch = math.ceil(len(demonstrations) / size)
     steps = epochs * per_epoch
     if settings.policy.model == "tiny":
-        optimiser, warmup = MuonAndAdamW(model, _MUON_RATE, _TINY_ADAM_RATE), 50
+        optimiser, warmup = MuonAndAdamW(model, _MUON_RATE, _TINY_ADAM_RATE), _WARMUP
     else:
         optimiser = MuonAndAdamW(None, 0.0, _FOLDER_ADAM_RATE, further=model.parameters())
-        warmup = min(50, math.ceil(steps / 10))
+        warmup = min(_WARMUP, math.ceil(steps / 10))  # a few demonstrations may take fewer steps than that
     path, start = state_dir / "warm_start.pt", 0
     if (saved := load_checkpoint(path)) and "optimiser" in saved:  # not one of an earlier version
         start = saved["epoch"]

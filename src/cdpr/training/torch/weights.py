@@ -25,7 +25,9 @@ def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.n
     read_folder(folder)
     if tiny:
         return use_onednn(Decoder.load(folder).to(device))
-    sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]  # seconds of importing, for assisted generation
+    # For assisted generation, which we do not use, transformers imports sklearn. That takes seconds, so the import is
+    # blocked (by None in its place) while transformers is imported.
+    sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
@@ -51,22 +53,23 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
 
 
 def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
-    """Write a checkpoint to ``path``, and keep the previous one in a file beside it. A kill at any moment leaves at
-    least one of the two whole. A third file has the digests of whole checkpoints, by which :func:`load_checkpoint`
-    detects damage."""
+    """Write the checkpoint ``state`` to ``path``, and keep the one that was there as ``PATH.before``. A kill at any
+    moment leaves at least one of the two whole. A third file, ``PATH.sha256``, has the digests of both, by which
+    :func:`load_checkpoint` detects damage."""
     previous, digests = _sibling_files(path)
     known_digests = _read_digests(digests)
-    digest_of_path = file_digest(path) if path.exists() else ""
-    is_whole = digest_of_path in known_digests
-    # The first known digest may be that of a checkpoint that never came to ``path``, because its saving was killed.
-    kept_digests = [digest_of_path] if is_whole else known_digests
+    old_digest = file_digest(path) if path.exists() else ""
+    old_is_whole = old_digest in known_digests
+    # One known digest may be that of a checkpoint which never came to ``path``, because its saving was killed.
+    kept_digests = [old_digest] if old_is_whole else known_digests
     with replacing(path) as partial:
+        # The new checkpoint is on disk before the file of digests names it, and is moved to ``path`` at the end.
         with partial.open("wb") as file:
             torch.save(dict(state), file)
             file.flush()
             os.fsync(file.fileno())
         write_text(digests, "\n".join([file_digest(partial), *kept_digests]) + "\n")
-        if is_whole:  # a damaged file must not replace the previous one
+        if old_is_whole:  # a damaged file must not replace the previous one
             os.replace(path, previous)
 
 
