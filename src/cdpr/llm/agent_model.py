@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from ..settings import ModelEntry
-from .types import Completion, Messages, Model, Sampling
+from .types import Completion, Ids, Messages, Model, Sampling
 
 
 @dataclass
@@ -25,7 +25,8 @@ class Meter:
     - ``unmarked``: replies in which :func:`cut_answer` did not find where the answer begins.
     - ``retries``: requests that were sent again, those of models that judge included.
     - ``models``: the names under which servers answered.
-    - ``prompts``: for each conversation so far, as the contents of its messages, the number of its prompt tokens.
+    - ``prompts``: the number of prompt tokens that a server reported for each conversation so far. The key of a
+      conversation is the tuple of its messages' texts.
     """
 
     calls: int = 0
@@ -60,22 +61,23 @@ class Meter:
                 self.completion_tokens += completion.usage.completion_tokens
 
     def _is_cut(self, messages: Messages, completion: Completion) -> bool:
-        """Whether the server read only a part of the conversation ``messages``, judged by the number of prompt tokens
-        that it reported with ``completion``.
+        """Whether the server read only a part of the conversation ``messages``: whether the number of prompt tokens
+        that it reported with ``completion`` is smaller than their text allows (:func:`_fewest_tokens`). False where the
+        number is unknown.
 
-        That number is too small if it is below :func:`_fewest_tokens` of the messages, or below the number of the same
-        conversation two messages earlier plus :func:`_fewest_tokens` of the last message. Assistant messages are left
-        out of the first sum, since chat templates remove the model's thoughts from them. False where the number is
-        unknown.
+        Adds the number to ``prompts``, so that the next turn of the conversation is compared with it.
         """
         if not messages or completion.usage is None or completion.finish_reason not in ("stop", "length"):
             return False
-        contents = tuple(message["content"] for message in messages)
-        fewest = sum(_fewest_tokens(m["content"]) for m in messages if m["role"] != "assistant")
-        if contents[:-2] in self.prompts:
-            fewest = max(fewest, self.prompts[contents[:-2]] + _fewest_tokens(contents[-1]))
-        self.prompts[contents] = completion.usage.prompt_tokens
-        return completion.usage.prompt_tokens < fewest
+        reported = completion.usage.prompt_tokens
+        texts = tuple(message["content"] for message in messages)
+        # Without the replies of the assistant, since chat templates remove the model's thoughts from them.
+        fewest = sum(_fewest_tokens(message["content"]) for message in messages if message["role"] != "assistant")
+        earlier = texts[:-2]  # the conversation before the last reply and the last user message
+        if earlier in self.prompts:
+            fewest = max(fewest, self.prompts[earlier] + _fewest_tokens(texts[-1]))
+        self.prompts[texts] = reported
+        return reported < fewest
 
 
 def _fewest_tokens(text: str) -> int:
@@ -93,8 +95,9 @@ def is_same_model(name: str, other: str) -> bool:
     """Whether a server that answers under the name ``other`` ran the requested model ``name``. The names may differ in
     case, in the folders before the name, and by a date or version behind ``other``: "gpt-5" may answer as
     "gpt-5-2026-01-31", and "org/Qwen3" as "qwen3"."""
-    requested, answered = (full.casefold().rstrip("/").rpartition("/")[2] for full in (name, other))
-    return answered.startswith(requested) and _SNAPSHOT.fullmatch(answered[len(requested) :]) is not None
+    requested = name.casefold().rstrip("/").rpartition("/")[2]  # without folders
+    answered = other.casefold().rstrip("/").rpartition("/")[2]
+    return answered.startswith(requested) and _SNAPSHOT.fullmatch(answered.removeprefix(requested)) is not None
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
@@ -142,9 +145,7 @@ class AgentModel(Model):
         """The name of the wrapped model, for error messages."""
         return repr(self.model)
 
-    async def sample(
-        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
+    async def sample(self, prompt_ids: Ids, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``, and count them.
         Raises SettingsError for a model that takes only messages."""
         if self.tokenizer is None:

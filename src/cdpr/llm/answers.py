@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from .types import REFUSED, TOO_LONG, Completion, ModelFailure, Usage, repair_text
+from .types import REFUSED, TOO_LONG, Completion, Ids, ModelFailure, Usage, repair_text
 
 # The finish reasons of providers. An unknown one means that the answer may be incomplete.
 # tests/unit/test_providers.py names the sources.
@@ -80,22 +80,22 @@ def read_anthropic(answer: Any) -> Completion:
 
 
 def read_prompt_logprobs(answer: Any) -> Completion:
-    """Read the log-probabilities that vLLM computed for the tokens of the prompt itself: a list with an entry ``{token
-    id: {"logprob": ...}}`` for each token, the first of which has none.
+    """Read the log-probabilities that vLLM computed for the tokens of the prompt itself.
 
-    Returns a completion whose ``token_ids`` and ``logprobs`` are those of all prompt tokens but the first. Raises the
-    same errors as :func:`read_openai`.
+    The answer has a list ``prompt_logprobs`` with a dictionary ``{token id: {"logprob": ...}}`` for each token of the
+    prompt; that of the first token is None, since nothing comes before it. Returns a completion whose ``token_ids`` and
+    ``logprobs`` are those of all prompt tokens but the first. Raises the same errors as :func:`read_openai`.
     """
-    parse_finish_reason(answer.choices[0].finish_reason)
-    # An entry may hold further tokens, behind the one of the prompt.
-    rows = [next(iter(entries.items())) for entries in answer.choices[0].prompt_logprobs[1:]]
-    ids, logprobs = [int(token) for token, _ in rows], [float(entry["logprob"]) for _, entry in rows]
-    return Completion("", tuple(ids), tuple(logprobs), "length", read_usage(answer))
+    choice = answer.choices[0]
+    parse_finish_reason(choice.finish_reason)  # raises
+    # Of each dictionary the first entry, that of the prompt's own token; likelier tokens may follow it.
+    entries = [next(iter(alternatives.items())) for alternatives in choice.prompt_logprobs[1:]]
+    ids = tuple(int(token) for token, _ in entries)
+    logprobs = tuple(float(entry["logprob"]) for _, entry in entries)
+    return Completion("", ids, logprobs, "length", read_usage(answer))
 
 
-def continuation_logprobs(
-    continuation: Sequence[int], start: int, ids: Sequence[int], logprobs: Sequence[float]
-) -> tuple[float, ...]:
+def continuation_logprobs(continuation: Ids, start: int, ids: Ids, logprobs: Sequence[float]) -> tuple[float, ...]:
     """Cut the log-probabilities of ``continuation`` out of those of the whole sequence, which a server scored. Returns
     one number per token of the continuation, in nats.
 
@@ -140,12 +140,14 @@ def read_usage(answer: Any) -> Usage | None:
 
     anthropic = Usage.from_counts(count("input_tokens"), count("output_tokens"))
     if anthropic:
-        cache = Usage.from_counts(count("cache_creation_input_tokens") or 0, count("cache_read_input_tokens") or 0)
-        cached_tokens = cache.prompt_tokens + cache.completion_tokens if cache else 0
-        return Usage.from_counts(anthropic.prompt_tokens + cached_tokens, anthropic.completion_tokens)
+        cached = [count("cache_creation_input_tokens") or 0, count("cache_read_input_tokens") or 0]
+        if Usage.from_counts(*cached) is None:  # implausible numbers are ignored
+            cached = []
+        return Usage.from_counts(anthropic.prompt_tokens + sum(cached), anthropic.completion_tokens)
     openai, total = Usage.from_counts(count("prompt_tokens"), count("completion_tokens")), count("total_tokens")
     if openai and type(total) is int:
-        return Usage.from_counts(openai.prompt_tokens, max(openai.completion_tokens, total - openai.prompt_tokens))
+        thoughts_and_text = total - openai.prompt_tokens
+        return Usage.from_counts(openai.prompt_tokens, max(openai.completion_tokens, thoughts_and_text))
     return openai
 
 
@@ -156,12 +158,14 @@ def find_error(answer: Any) -> tuple[int, Any] | None:
     """Find the error in an ``answer`` that arrived with HTTP status 200, as gateways to other providers send them.
     Returns the status code that the error names (500 if it names none) and the error itself; None for an answer without
     an error."""
-    choices = getattr(answer, "choices", None) or [None]
-    error = getattr(answer, "error", None) or getattr(choices[0], "error", None)
+    error = getattr(answer, "error", None)
+    if not error and getattr(answer, "choices", None):
+        error = getattr(answer.choices[0], "error", None)
     if not error:
         return None
     code = str(error.get("code")) if isinstance(error, Mapping) else ""
-    return int(code) if re.fullmatch(r"[45]\d\d", code) else 500, error
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 500
+    return status, error
 
 
 def classify_error(status: int, body: Any) -> Completion | Literal["no money"] | None:
@@ -171,13 +175,18 @@ def classify_error(status: int, body: Any) -> Completion | Literal["no money"] |
     server refuses its content, the text ``no money`` where the account is empty or at its limit, and None for any other
     error.
     """
-    codes, text = list(_error_names(body)), str(body)
-    is_about_conversation = status in CONVERSATION_ERRORS
-    if status == 402 or any(map(_IS_MONEY.search, codes)) or _SAYS_MONEY.search(text):
+    names, text = list(_error_names(body)), str(body)
+
+    def is_named(pattern: re.Pattern[str]) -> bool:
+        """Whether a code or type in the error matches ``pattern``."""
+        return any(pattern.search(name) for name in names)
+
+    if status == 402 or is_named(_IS_MONEY) or _SAYS_MONEY.search(text):
         return "no money"
-    if status == 413 or any(map(_IS_TOO_LONG.search, codes)) or (is_about_conversation and _SAYS_TOO_LONG.search(text)):
+    may_be_conversation = status in CONVERSATION_ERRORS  # else the words of the text are about something else
+    if status == 413 or is_named(_IS_TOO_LONG) or (may_be_conversation and _SAYS_TOO_LONG.search(text)):
         return TOO_LONG
-    is_refusal = any(map(_IS_REFUSAL.search, codes)) or (is_about_conversation and _SAYS_REFUSAL.search(text))
+    is_refusal = is_named(_IS_REFUSAL) or (may_be_conversation and _SAYS_REFUSAL.search(text))
     return REFUSED if is_refusal else None
 
 

@@ -73,21 +73,20 @@ def export_recordings(
     (:func:`withheld`) are left out. Raises ArchiveError where the answer to the same question was also recorded for a
     credentialed case, and where no answer is left to write.
     """
-    users, private_users = (_users_by_question(state, private, systems) for private in (False, True))
+    users = _users_by_question(state, False, systems)  # of answers about open cases
+    private_users = _users_by_question(state, True, systems)
     for question in withheld(state, systems, credentialed):
         private_users[question] = users.pop(question)
     if not users:
-        raise ArchiveError(
-            f"nothing to export: {state}/recordings has no answers about open cases"
-            + (f" for {', '.join(systems)}" if systems else "")
-            + ("; answers about credentialed cases never leave it" if private_users else "")
-        )
+        chosen = f" for {', '.join(systems)}" if systems else ""
+        reason = "; answers about credentialed cases never leave it" if private_users else ""
+        raise ArchiveError(f"nothing to export: {state}/recordings has no answers about open cases{chosen}{reason}")
     for question in users.keys() & private_users.keys():
-        raise ArchiveError(
-            f"question {question[:16]} is also that of a credentialed case (its data set was marked otherwise "
-            f"once): its answer must not leave {state}. Export other systems (--system), or remove "
-            f"{recording.recordings_folder(state, credentialed=False)} if its cases are credentialed"
-        )
+        case = "a credentialed case (its data set was marked otherwise once)"
+        folder = recording.recordings_folder(state, credentialed=False)
+        remedy = f"Export other systems (--system), or remove {folder} if its cases are credentialed"
+        problem = f"question {question[:16]} is also that of {case}: its answer must not leave {state}"
+        raise ArchiveError(f"{problem}. {remedy}")
     journal = Recordings(state, credentialed=False).journal
     lines = []
     for question, names in users.items():
@@ -102,19 +101,21 @@ def export_recordings(
 
 
 def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection[str]) -> list[str]:
-    """List the keys of the questions (requests to a model) whose recorded answers must not be exported. They were
-    recorded as those of open cases, but their data set was marked as credentialed later (it is in ``credentialed``), or
-    no data set was recorded.
+    """List the questions (requests to a model) whose recorded answers are withheld from an export, by their keys. They
+    were recorded as those of open cases, but may be about a data set in ``credentialed``: because it was marked as
+    credentialed later, or because no data set was recorded.
 
     With ``systems`` (agents, judges, matchers) only questions that these use are listed. The list is empty where
     ``credentialed`` is.
     """
-    users, datasets = _users_by_question(state, False, systems), defaultdict(set)
+    users = _users_by_question(state, False, systems)
     if not users or not credentialed:
         return []
+    datasets: dict[str, set[str]] = defaultdict(set)  # of each question
     sources = Recordings(state, credentialed=False).journal.read("SELECT * FROM sources WHERE dataset != ''")
     for dataset, question in sources:
         datasets[question].add(dataset)
+    # No data set was recorded, or one of them is credentialed.
     return [question for question in users if not datasets[question] or datasets[question] & {*credentialed}]
 
 
@@ -157,9 +158,8 @@ def _read_lines(file: str | Path) -> Iterator[str]:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             member = archive.getinfo(_MEMBER)
             if member.file_size > _MOST_COMPRESSED * max(member.compress_size, 2**20):
-                raise ArchiveError(
-                    f"{file}: would become {member.file_size:,} bytes: no archive of recordings; nothing was imported"
-                )
+                problem = f"would become {member.file_size:,} bytes: no archive of recordings"
+                raise ArchiveError(f"{file}: {problem}; nothing was imported")
             yield from io.TextIOWrapper(lines, encoding="utf-8")
     except _DAMAGED as error:
         if getattr(error, "filename", None):  # no such file
@@ -177,12 +177,14 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
         line = _Line.model_validate_json(text)
         asked = canonical_json(line.asked)
         answer = recording.write_answer(recording.read_answer(canonical_json(line.answer)))
-        if line.question != recording.question_key(asked) or json.loads(answer) | line.answer != json.loads(answer):
-            raise ValueError("another question, or an answer that no server gave")
+        if line.question != recording.question_key(asked):
+            raise ValueError("the digest of another question")
+        repaired = json.loads(answer)  # read_answer repairs what no server can have given, and adds missing fields
+        if repaired | line.answer != repaired:
+            raise ValueError("an answer that no server gave")
     except ValueError as error:
-        raise ArchiveError(
-            f"{where}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
-        ) from error
+        remedy = "the archive is damaged or was edited, fetch it again"
+        raise ArchiveError(f"{where}: the answer does not belong to its question; {remedy}") from error
     row = AnswerRow(line.question, line.model, asked, answer, line.date)
     earlier = recording.insert_answer(database, row, line.systems, _IMPORTED)
     imported.new += earlier is None
@@ -200,10 +202,8 @@ def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
     Returns the message to print. Raises SettingsError for an unknown system, and ArchiveError where there is nothing to
     write or an answer must not leave the machine."""
     if unknown := sorted({*systems} - settings.agents.keys() - {*ASKERS}):
-        raise SettingsError(
-            f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, and no judge or matcher; "
-            "`cdpr systems` lists all"
-        )
+        problem = "no agent of workflow/agents.yaml has that name, and no judge or matcher"
+        raise SettingsError(f"{', '.join(unknown)}: {problem}; `cdpr systems` lists all")
     state = settings.paths.state
     credentialed = [name for name in DATASETS if settings.data.source(name).credentialed]
     message = f"{file}: {export_recordings(state, file, systems, credentialed):,} answers about open cases"

@@ -125,7 +125,8 @@ class Prefill:
         self.runs: list[_Run] = []
         ends = np.cumsum(fresh)  # the packed index behind the new tokens of each prompt
         begins = ends - fresh
-        # For every packed token the index of its query among the padded queries of all runs: to pack results again.
+        # For every packed token the index of its query among the padded queries of all runs. By it `attend` puts the
+        # results into packed order again.
         padded_query, padded_before = np.zeros(len(write), dtype=np.int64), 0
         for start, stop in _divide_into_runs(fresh, arch.heads * slots.shape[1]):
             number = np.arange(int(fresh[start:stop].max()))  # of a new token within its prompt
@@ -139,8 +140,12 @@ class Prefill:
         self.padded_query = torch.from_numpy(padded_query).to(device)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Store the keys and values of the new tokens in ``layer``, and compute the attention of their queries. Shapes
-        and result: :meth:`~.transformer.Attention.attend`."""
+        """Store the keys and values of the new tokens in ``layer``, and compute the attention of their queries.
+
+        ``key`` and ``value`` are ``[packed tokens, kv_heads * head_dim]``, ``query`` and the result ``[packed tokens,
+        heads * head_dim]``. In the last layer ``query`` and result have a row for the last token of each prompt
+        instead, then rows of padding.
+        """
         keys, values = self.prompts.keys[layer], self.prompts.values[layer]
         self.pool.write(layer, self.write, key, value)
         self.pool.read(layer, self.index, keys, values)
@@ -196,18 +201,20 @@ class Branches:
             prompt = np.searchsorted(alive, prompt)
             alive = np.arange(len(alive))
         count = np.diff([*first, len(prompt)])  # new branches of each prompt
-        width = int(count.max())
+        width = int(count.max())  # cells per prompt
         number = np.arange(len(prompt)) - np.repeat(first, count)  # of each new branch within its prompt
         cell = prompt * width + number
         cells = len(self.prompts) * width
-        # Of each new cell: the old cell with its keys and values, and its branch.
+        # Of each new cell: the old cell from which its keys and values come, and the new branch that it holds. A cell
+        # without a branch has 0 for both.
         source, gather = np.zeros((2, cells), dtype=np.int64)
         source[cell], gather[cell] = self.cell[parent], np.arange(len(cell))
         moves = cells != len(self.keys[0]) or not np.array_equal(source[cell], cell)
         self._make_room(self._on_device(source) if moves else None)
+        # Of each row of a forward pass, which has a row per branch and padding: the cell of its branch.
         scatter = np.zeros(self.transformer.padded(len(cell)), dtype=np.int64)
         scatter[: len(cell)] = cell
-        is_full = cells == len(cell)
+        is_full = cells == len(cell)  # every cell holds a branch: cells and branches have the same order
         self._gather = None if is_full else self._on_device(gather)
         self._scatter = None if is_full and len(scatter) == cells else self._on_device(scatter)
         self.prompt, self.cell, self.width = prompt, cell, width
@@ -217,8 +224,8 @@ class Branches:
         """Store the keys and values of each branch's last token in ``layer``, and compute the attention of that token's
         query to its prompt and its branch. A branch is the sampled tokens that some completions of a prompt share.
 
-        ``query``, ``key`` and ``value`` have one row per branch, then rows of padding, as has the result. Shapes:
-        :meth:`~.transformer.Attention.attend`.
+        ``key`` and ``value`` are ``[rows, kv_heads * head_dim]``, ``query`` and the result ``[rows, heads *
+        head_dim]``: one row per branch, then rows of padding.
         """
         cells = len(self.keys[layer])
         # From rows of branches to cells of the grid.
@@ -258,6 +265,7 @@ class Branches:
             for layer, old in enumerate(layers):
                 new = old if source is None else old.index_select(0, source)
                 if full:
+                    # As much again, so that copies are rare.
                     more = new.new_empty(len(new), new.shape[1], max(4, self.length), new.shape[3])
                     new = torch.cat([new, more], 2)
                 layers[layer] = new
@@ -279,18 +287,21 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, own: list
     count = query.shape[1]
     query = query.view(prompts, count, heads, -1, dim)
     group = query.shape[3]  # query heads of one key head
+    # [prompts * heads, count * group, length], by one matrix product for each prompt and key head.
     scores = torch.bmm(query.transpose(1, 2).reshape(prompts * heads, -1, dim), keys.flatten(0, 1).mT)
     scores.view(prompts, heads, count, group, length).add_(bias[:, None, :, None])
     if own is not None:  # one softmax over the prompt's tokens and the query's own
-        own_scores = torch.bmm(query.reshape(-1, group, dim), own[0].flatten(0, 1).mT)
+        own_keys, own_values = own
+        # [prompts * count * heads, group, S], by one product for each query and key head; then in the order of scores.
+        own_scores = torch.bmm(query.reshape(-1, group, dim), own_keys.flatten(0, 1).mT)
         own_scores = own_scores.view(prompts, count, heads, group, -1).transpose(1, 2)
         scores = torch.cat([scores, own_scores.reshape(prompts * heads, count * group, -1)], -1)
-    share = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
+    share = scores.softmax(-1, dtype=torch.float32).to(values.dtype)  # of each token in the attention of a query
     out = torch.bmm(share[..., :length], values.flatten(0, 1))
     out = out.view(prompts, heads, count, group, dim).transpose(1, 2)
     if own is not None:
         share = share[..., length:].unflatten(0, (prompts, heads)).unflatten(2, (count, group)).transpose(1, 2)
-        own_out = torch.bmm(share.reshape(prompts * count * heads, group, -1), own[1].flatten(0, 1))
+        own_out = torch.bmm(share.reshape(prompts * count * heads, group, -1), own_values.flatten(0, 1))
         out = out + own_out.view(out.shape)
     return out.reshape(prompts, count, -1)
 
@@ -304,8 +315,8 @@ def _bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
 
 def _divide_into_runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
     """Divide the prompts of a prefill into ranges (start, stop) that are padded together. Within a range the numbers of
-    new tokens ``fresh`` (int ``[P]``) are similar, so padding wastes little; and the attention scores, ``scores``
-    numbers per query, fit into the processor's cache."""
+    new tokens ``fresh`` (int ``[P]``) are similar, so padding wastes little, and all attention scores fit into the
+    processor's cache. ``scores`` is the number of attention scores of one query."""
     runs, start, fewest, most = [], 0, fresh[0], fresh[0]  # start and new tokens of the range that is being built
     for index, count in enumerate(fresh.tolist()):
         fewest, most = min(fewest, count), max(most, count)

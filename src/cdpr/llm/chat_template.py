@@ -47,14 +47,14 @@ def render(template: Template, messages: Messages, arguments: Mapping[str, Any],
     """Render a conversation, and the start of the assistant's reply to it, as the text of a prompt. Raises
     SettingsError, naming the model's ``folder``, where the template fails or exceeds the limits of time and size."""
     turns = [dict(message) for message in messages]
-    most = _CHARACTERS + 16 * sum(len(text) for turn in turns for text in turn.values())
+    most_characters = _CHARACTERS + 16 * sum(len(text) for turn in turns for text in turn.values())
     deadline, length, parts = time.monotonic() + _SECONDS, 0, []
     try:  # part by part, so that a limit ends the rendering
         for part in template.generate(messages=turns, add_generation_prompt=True, **arguments):
             parts.append(part)
             length += len(part)
-            if length > most:
-                raise _LimitError(f"it renders more than {most:,} characters")
+            if length > most_characters:
+                raise _LimitError(f"it renders more than {most_characters:,} characters")
             if time.monotonic() > deadline:
                 raise _LimitError(f"it takes more than {_SECONDS} seconds")
     except Exception as error:  # foreign code may raise anything
@@ -84,9 +84,8 @@ class _Generation(Extension):
 def _environment() -> ImmutableSandboxedEnvironment:
     """Make the sandboxed jinja2 environment of chat templates, with the functions and filters that transformers gives
     them."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-    )
+    extensions = [_Generation, "jinja2.ext.loopcontrols"]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     environment.globals |= {"raise_exception": _refuse_conversation, "strftime_now": TODAY.strftime}
     return environment
@@ -120,11 +119,10 @@ def _check_limits(source: str, arguments: str, folder: Path) -> None:
     request = json.dumps({"source": source, "arguments": json.loads(arguments), "folder": str(folder)})
     process = subprocess.run(command, input=request, text=True, capture_output=True, timeout=600, check=False)
     if process.returncode:
-        raise SettingsError(
-            f"{folder}: the chat template takes more than {_SECONDS} seconds or {_BYTES >> 30} GiB for a conversation, "
-            f"or renders far more text than it is given (status {process.returncode}); use another model, or put a "
-            "template that you have read into chat_template.jinja"
-        )
+        limits = f"more than {_SECONDS} seconds or {_BYTES >> 30} GiB for a conversation"
+        problem = f"takes {limits}, or renders far more text than it is given (status {process.returncode})"
+        remedy = "use another model, or put a template that you have read into chat_template.jinja"
+        raise SettingsError(f"{folder}: the chat template {problem}; {remedy}")
 
 
 def render_within_limits() -> None:
@@ -138,6 +136,7 @@ def render_within_limits() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
     template = _environment().from_string(request["source"])  # within the limits: it evaluates constant expressions
+    # Odd numbers of turns end with the user. A loop in a loop takes far longer over 41 turns than over 3.
     for turns in (1, 3, 41):
         messages = [{"role": ("user", "assistant")[k % 2], "content": "text of a turn " * 100} for k in range(turns)]
         for opening in ([], [{"role": "system", "content": "hello"}]):

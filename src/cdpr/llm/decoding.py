@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from .attention import Branches, Prefill, Prompts
-from .prefix_cache import CachedPath, PrefixCache
+from .prefix_cache import TOKEN_BYTES, CachedPath, PrefixCache
 from .transformer import Transformer
 from .types import Sampling
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the increment of splitmix64
 _SPARSE = 4  # most cells of the grid of branches (attention.Branches) per row of a chunk
 _PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
@@ -28,11 +28,12 @@ def uniforms(seeds: np.ndarray, samples: np.ndarray, positions: int) -> np.ndarr
     """Draw uniform random numbers in [0, 1), float64 ``[rows, positions]``, with the generator splitmix64. ``seeds``
     (64-bit) and ``samples`` (index of the sample) have one entry per row. A row depends on its own two entries alone,
     so a completion is the same in any batch."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # the generator computes modulo 2**64
         seed, sample = seeds.astype(np.uint64), samples.astype(np.uint64)
-        stream = _mix(_mix(seed + _GOLDEN) + (sample + np.uint64(1)) * _GOLDEN)
-        counter = np.arange(1, positions + 1, dtype=np.uint64) * _GOLDEN
-        bits = _mix(stream[:, None] + counter) >> np.uint64(11)
+        # The state from which the numbers of each row begin; every position adds one step of splitmix64, _GOLDEN.
+        start = _mix(_mix(seed + _GOLDEN) + (sample + np.uint64(1)) * _GOLDEN)
+        steps = np.arange(1, positions + 1, dtype=np.uint64) * _GOLDEN
+        bits = _mix(start[:, None] + steps) >> np.uint64(11)  # the upper 53 bits: what a float64 holds exactly
     return bits.astype(np.float64) * 2.0**-53
 
 
@@ -76,13 +77,14 @@ def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tenso
     padding = -vocabulary % width
     if padding:
         mass = torch.nn.functional.pad(mass, (0, padding))
-    blocks = mass.view(-1, width)
+    blocks = mass.view(-1, width)  # [B * blocks of a vocabulary, width]
     # A product with ones sums short rows several times faster than a reduction does.
-    running = (blocks @ blocks.new_ones(width)).view(rows, -1).double().cumsum(-1).index_select(0, source)
+    block_mass = (blocks @ blocks.new_ones(width)).view(rows, -1).double()
+    running = block_mass.cumsum(-1).index_select(0, source)  # [R, blocks]: the sum up to the end of each block
     target = uniform * running[:, -1]
-    block = (running <= target[:, None]).sum(-1)
+    block = (running <= target[:, None]).sum(-1)  # of each row, the first block whose running sum exceeds the target
     before = torch.where(block > 0, running.gather(1, (block - 1).clamp_min_(0)[:, None])[:, 0], 0.0)
-    inside = blocks.index_select(0, source * running.shape[1] + block).double().cumsum(-1)
+    inside = blocks.index_select(0, source * running.shape[1] + block).double().cumsum(-1)  # [R, width]
     # Rounding may place the target at the block's very end: stay below it, where the last positive token is.
     target = torch.minimum(target - before, inside[:, -1] * (1 - 2.0**-50))
     return block * width + (inside <= target[:, None]).sum(-1)
@@ -173,7 +175,7 @@ class BatchDecoder:
         longest = int(batch.limit.max())
         shape = len(batch.prompt), longest
         decoded = DecodedBatch(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
-        self.transformer.extend_positions(max(map(len, batch.paths)) // 4 + longest)
+        self.transformer.extend_positions(max(map(len, batch.paths)) // TOKEN_BYTES + longest)
         start = 0
         try:
             while start < len(batch.prompt):
@@ -205,16 +207,16 @@ class BatchDecoder:
         length = most = 0  # of the chunk so far: tokens of the longest prompt, most completions of a prompt
         for end in ends.tolist():  # the rows from ``stop`` to before ``end`` are those of the next prompt
             path = batch.paths[batch.prompt[stop]]
-            length, most = max(length, len(path) // 4), max(most, end - stop)  # a token has four bytes
+            length, most = max(length, len(path) // TOKEN_BYTES), max(most, end - stop)
             prompts = len(cached) + 1
             grid = prompts * most  # cells for branches: every prompt has as many as the one with most completions
-            fits = end - start <= self.rows and grid <= _SPARSE * self.rows
-            fits = fits and prompts * length + grid * longest <= self.tokens
+            memory = prompts * length + grid * longest  # tokens whose keys and values are stored, padding included
+            fits = end - start <= self.rows and grid <= _SPARSE * self.rows and memory <= self.tokens
             if cached and not fits:
                 break
             cached_path = self.prefixes.insert(path)
             if cached_path is None and not cached:  # the prefix cache must have room for one prompt
-                self.prefixes.resize(len(path) // 4)
+                self.prefixes.resize(len(path) // TOKEN_BYTES)
                 cached_path = self.prefixes.insert(path)
             if cached_path is None:
                 break
@@ -250,7 +252,8 @@ class _Chunk:
         self.lengths, self.known = lengths[order], known[order]
         # The first token that is computed. The last token is always computed, because it gives the logits.
         self.begin = np.minimum(self.known, self.lengths - 1)
-        self.prompt = np.argsort(order)[prompt - first]  # of each row, in the new order
+        new_index = np.argsort(order)  # of each prompt: where ``order`` puts it
+        self.prompt = new_index[prompt - first]  # of each row
         self.limit = batch.limit[start:stop]
         self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
 
@@ -267,16 +270,17 @@ class _Chunk:
         vocabulary = self.transformer.architecture.vocab_size
         for step in range(self.uniforms.shape[1]):
             token, logprob = self._next_tokens(logits, live, branch, step)
-            rows = self.start + live
+            rows = self.start + live  # in the batch
             decoded.tokens[rows, step], decoded.logprobs[rows, step], decoded.lengths[rows] = token, logprob, step + 1
             stay = self.limit[live] > step + 1
             if self.batch.given is None:
                 stay &= ~self.decoder.ends[token]
             live = live[stay]
-            # Rows of one branch with the same token form one longer branch, here written as one integer of both.
-            longer_branches, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)
+            # Rows of one branch with the same token form one longer branch. An integer stands for branch and token.
+            longer_branch_of_row = branch[stay] * vocabulary + token[stay]
+            longer_branches, branch = np.unique(longer_branch_of_row, return_inverse=True)
             parent, last_token = np.divmod(longer_branches, vocabulary)  # of each longer branch
-            if step:
+            if step:  # store the branches that end here; before the first step they have no tokens
                 ends = np.ones(len(prompt), dtype=bool)  # of each branch: whether no row continues it
                 ends[parent] = False
                 self._store_branches(branches, [nodes[i] for i in prompt[ends]], history[ends], np.flatnonzero(ends))
@@ -339,9 +343,11 @@ class _Chunk:
         slots = np.zeros((len(fresh), int(self.lengths.max())), dtype=np.int32)
         for row, path in zip(slots, self.cached, strict=True):
             row[: len(path.slots)] = path.slots
-        forward_pass = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS  # of each prompt
-        cuts = [*np.flatnonzero(np.diff(forward_pass, prepend=-1)).tolist(), len(fresh)]  # first prompts of the passes
-        logits = [self._prefill_some(prompts.slice(a, b), slots[a:b], a) for a, b in pairwise(cuts)]
+        # Each forward pass computes successive prompts, of about _PREFILL_TOKENS new tokens together: the first pass
+        # those from bounds[0] to before bounds[1], and so on.
+        pass_of_prompt = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS
+        bounds = [*np.flatnonzero(np.diff(pass_of_prompt, prepend=-1)).tolist(), len(fresh)]
+        logits = [self._prefill_some(prompts.slice(a, b), slots[a:b], a) for a, b in pairwise(bounds)]
         return prompts, torch.cat(logits)
 
     def _prefill_some(self, prompts: Prompts, slots: np.ndarray, first: int) -> Tensor:
@@ -357,10 +363,12 @@ class _Chunk:
         behind = np.cumsum(fresh)  # the packed index behind the tokens of each prompt
         prompt = np.repeat(np.arange(len(fresh)), fresh)  # of each packed token
         position = np.arange(behind[-1]) - np.repeat(behind - fresh, fresh) + begin[prompt]  # in its prompt
-        # Tokens, positions, and slots to write; 0 is the slot of tokens that are not stored.
+        new_tokens = [np.frombuffer(path, np.int32)[n:] for path, n in zip(self.paths[some], begin, strict=True)]
+        # Three rows of one array, which is copied to the device at once; padding is 0.
         packed = np.zeros((3, self.transformer.padded(len(prompt))), dtype=np.int64)
-        tokens = [np.frombuffer(path, np.int32)[n:] for path, n in zip(self.paths[some], begin, strict=True)]
-        packed[0, : len(prompt)], packed[1, : len(prompt)] = np.concatenate(tokens), position
+        packed[0, : len(prompt)] = np.concatenate(new_tokens)
+        packed[1, : len(prompt)] = position
+        # The slots to write; 0 is the slot of tokens that are in the cache already.
         packed[2, : len(prompt)] = np.where(position < known[prompt], 0, slots[prompt, position])
         last = np.zeros(self.transformer.padded(len(fresh)), dtype=np.int64)
         last[: len(fresh)] = behind - 1

@@ -71,10 +71,9 @@ def _parse_url(endpoint: str) -> "httpx2.URL":
     except httpx2.InvalidURL:  # its message would quote the address with its keys
         raise GovernanceError("a model's address is no URL; give it as http://HOST:PORT/v1 or unix:/PATH") from None
     if url.scheme not in ("http", "https") or not url.host or url.userinfo:
-        raise GovernanceError(
-            f"a model's address names {'a user' if url.userinfo else 'no host'}; give it as http://HOST:PORT/v1, "
-            "https://HOST/v1 or unix:/PATH, and a key in CDPR_API_KEY"
-        )
+        problem = f"a model's address names {'a user' if url.userinfo else 'no host'}"
+        remedy = "give it as http://HOST:PORT/v1, https://HOST/v1 or unix:/PATH, and a key in CDPR_API_KEY"
+        raise GovernanceError(f"{problem}; {remedy}")
     return url
 
 
@@ -90,6 +89,7 @@ def is_local(endpoint: str) -> bool:
     host = _parse_url(endpoint).host
     with contextlib.suppress(ValueError):
         address = ip_address(host)
+        # ::ffff:127.0.0.1, an IPv4 address written as IPv6, is one of the unusual spellings.
         return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
     return host == "localhost"
 
@@ -107,8 +107,7 @@ def check_disclosure(endpoint: str, credentialed: bool, governance: Governance, 
     host, agreement = host_of(endpoint), (governance.remote_agreement or "").strip()
     if not agreement:
         cases = f"credentialed cases (data.{dataset})" if dataset else "credentialed cases"
-        raise GovernanceError(
-            f"text of {cases} must not be sent to {host}, which is another machine; use a model on this one (a folder, "
-            "or a server at 127.0.0.1), or name the agreement that allows it in governance.remote_agreement"
-        )
+        problem = f"text of {cases} must not be sent to {host}, which is another machine"
+        name_it = "name the agreement that allows it in governance.remote_agreement"
+        raise GovernanceError(f"{problem}; use a model on this one (a folder, or a server at 127.0.0.1), or {name_it}")
     return Disclosure(agreement, host)

@@ -23,8 +23,8 @@ class Journal:
     """An SQLite database in the file ``path``. Missing tables of ``schema`` (SQL statements ``CREATE TABLE IF NOT
     EXISTS``) are created.
 
-    A change is on the disk when :meth:`write` returns, and other processes can read during a write. Raises JournalError
-    for a file that is no such database, and on a file system without file locks, which SQLite needs.
+    A change is on the disk when :meth:`write` returns. Other processes can read the database during a write. Raises
+    JournalError for a file that is no SQLite database, and on a file system without file locks, which SQLite needs.
     """
 
     def __init__(self, path: Path, schema: str) -> None:
@@ -51,8 +51,8 @@ class Journal:
         JournalError where the file cannot be written."""
         with self._lock:
             try:
-                self._database.execute("BEGIN IMMEDIATE")
-                with self._database:
+                self._database.execute("BEGIN IMMEDIATE")  # waits here for the writes of other processes
+                with self._database:  # commits the transaction, or rolls it back after an error
                     return change(self._database)
             except sqlite3.OperationalError as error:  # a full disk, or locked for very long
                 raise JournalError(f"{self.path}: cannot be written ({error})") from error

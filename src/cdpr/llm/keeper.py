@@ -54,7 +54,7 @@ def main(grace: float, restarts: int, command: list[str]) -> int:
             break
         if restarts_left:
             print(f"the server ended with code {code}; starting it again", flush=True)
-    return 128 - code if code < 0 else code
+    return 128 - code if code < 0 else code  # Popen's code for a signal is its negative number
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -50,10 +50,9 @@ def refuse_code(folder: Path) -> None:
     for path in sorted(folder.glob("*config.json")):
         code = read_json(path).get("auto_map")
         if code:
-            raise SettingsError(
-                f"{path}: auto_map names code of the model's own ({json.dumps(code)[:200]}), and no code of a model is "
-                "ever run; use a model whose architecture transformers knows, and remove auto_map from this file"
-            )
+            problem = f"auto_map names code of the model's own ({json.dumps(code)[:200]})"
+            remedy = "use a model whose architecture transformers knows, and remove auto_map from this file"
+            raise SettingsError(f"{path}: {problem}, and no code of a model is ever run; {remedy}")
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
@@ -62,29 +61,24 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     folder = Path(folder)
     path = folder / "config.json"
     if not path.is_file():
-        raise SettingsError(
-            f"{folder}: no Hugging Face folder (config.json is missing); name the folder of an instruct model, or a "
-            "server as http://HOST:PORT/v1"
-        )
+        remedy = "name the folder of an instruct model, or a server as http://HOST:PORT/v1"
+        raise SettingsError(f"{folder}: no Hugging Face folder (config.json is missing); {remedy}")
     refuse_code(folder)
     config = read_json(path)
     quantisations = {f"{path}: {key}": config[key] for key in _QUANTISED_KEYS if config.get(key)}
     quantisations |= {str(file): read_json(file) for name in _QUANTISED_FILES if (file := folder / name).is_file()}
-    for where, quantisation in quantisations.items():
+    for where, quantisation in quantisations.items():  # the first one, if any, is reported
         method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
-        raise SettingsError(
-            f"{where}: the weights are quantised ({method or 'method not named'}), and a model in this process is not: "
-            "name the folder of the unquantised model, or serve this one (vLLM) and name the server's address"
-        )
+        problem = f"the weights are quantised ({method or 'method not named'}), and a model in this process is not"
+        remedy = "name the folder of the unquantised model, or serve this one (vLLM) and name the server's address"
+        raise SettingsError(f"{where}: {problem}: {remedy}")
     if config.get("transformers_weights"):
-        raise SettingsError(
-            f"{path}: transformers_weights names another file than {_WHOLE}; rename the file and remove this key"
-        )
+        problem = f"transformers_weights names another file than {_WHOLE}"
+        raise SettingsError(f"{path}: {problem}; rename the file and remove this key")
     for adapter in sorted(folder.glob("adapter_*")):
-        raise SettingsError(
-            f"{adapter}: an adapter (LoRA) in the folder of a model; merge it (merge_and_unload of peft) and save the "
-            "result into a folder of its own, or remove the adapter's files to use the model without it"
-        )
+        merge = "merge it (merge_and_unload of peft) and save the result into a folder of its own"
+        remove = "remove the adapter's files to use the model without it"
+        raise SettingsError(f"{adapter}: an adapter (LoRA) in the folder of a model; {merge}, or {remove}")
     return config
 
 
@@ -113,17 +107,16 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
             if name in tensors:
                 raise SettingsError(f"{folder / file}: {name} is also in {tensors[name].file.name}; {_REMEDY}")
             if tensor.dtype not in _FLOATS:
-                raise SettingsError(
-                    f"{tensor.file}: {name} has the type {tensor.dtype}: the weights are quantised, or not those of a "
-                    "language model; name the folder of the unquantised model"
-                )
+                problem = "the weights are quantised, or not those of a language model"
+                remedy = "name the folder of the unquantised model"
+                raise SettingsError(f"{tensor.file}: {name} has the type {tensor.dtype}: {problem}; {remedy}")
             tensors[name] = tensor
     files_by_name = {name: tensor.file.name for name, tensor in tensors.items()}
-    for name in sorted(tensors.keys() | (index or files_by_name).keys()):
-        if files_by_name.get(name) != (index or files_by_name).get(name):
-            raise SettingsError(
-                f"{folder / _INDEX}: {name} is not in the file that the index names, or not in the index; {_REMEDY}"
-            )
+    expected = index or files_by_name  # without an index every tensor is where it should be
+    for name in sorted(tensors.keys() | expected.keys()):
+        if files_by_name.get(name) != expected.get(name):
+            problem = f"{name} is not in the file that the index names, or not in the index"
+            raise SettingsError(f"{folder / _INDEX}: {problem}; {_REMEDY}")
     return tensors
 
 
@@ -149,10 +142,9 @@ def _check_files(folder: Path, files: list[str], listed_by: str) -> None:
         pickled = " (.bin files are not read: save the model with save_pretrained)" if any(folder.glob("*.bin")) else ""
         raise SettingsError(f"{folder}: {missing[0]} is missing, {reason}; {_REMEDY}{pickled}")
     if further:
-        raise SettingsError(
-            f"{folder / further[0]}: not a file of these weights ({listed_by} does not list it): an earlier or "
-            f"unfinished save left it over. Remove it if the rest is whole, else {_REMEDY}"
-        )
+        problem = f"not a file of these weights ({listed_by} does not list it)"
+        advice = f"an earlier or unfinished save left it over. Remove it if the rest is whole, else {_REMEDY}"
+        raise SettingsError(f"{folder / further[0]}: {problem}: {advice}")
 
 
 def _read_header(path: Path) -> dict[str, StoredTensor]:

@@ -33,8 +33,8 @@ PROGRAMS: Mapping[str, str] = {
     "llama_cpp": "llama-server --model {weights} --host {host} --port {port} --alias {name} --jinja",
 }
 WITHOUT_TOOLKIT = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_DEEP_GEMM": "0"}
-"""Environment variables of every vLLM server, where yours has no other value. By default vLLM compiles these kernels
-when it starts, with the CUDA toolkit (nvcc), and ends where there is only the driver."""
+"""Environment variables that every vLLM server gets, unless the user's environment sets them otherwise. Without them
+vLLM compiles kernels when it starts, which fails where the CUDA toolkit (nvcc) is missing."""
 _LOG_LINES = 8  # last lines of the log that an error quotes
 
 
@@ -106,9 +106,8 @@ class OwnServer(contextlib.AbstractContextManager):
                 if self._process is None:
                     self._start()
                 elif (code := self._process.poll()) is not None:
-                    raise ModelUnavailable(
-                        self._error(f"ended {_describe_exit(code)} during a request", not self.private)
-                    )
+                    event = f"ended {_describe_exit(code)} during a request"
+                    raise ModelUnavailable(self._error(event, quote=not self.private))
                 return
             except ModelUnavailable as error:
                 self._failure = str(error)
@@ -169,10 +168,9 @@ class OwnServer(contextlib.AbstractContextManager):
         except (httpx2.HTTPError, ValueError, LookupError, TypeError):
             return False
         if self.name not in names:
-            raise ModelUnavailable(
-                f"the server of {self.name} calls its models {', '.join(names) or 'nothing'}: pass the name in "
-                "serving.command (`--served-model-name {name}` of vLLM and SGLang, `--alias {name}` of llama.cpp)"
-            )
+            problem = f"the server of {self.name} calls its models {', '.join(names) or 'nothing'}"
+            flags = "`--served-model-name {name}` of vLLM and SGLang, `--alias {name}` of llama.cpp"
+            raise ModelUnavailable(f"{problem}: pass the name in serving.command ({flags})")
         return True
 
     def _error(self, event: str, quote: bool = True) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .transformer import Transformer
 
-_BYTES = 4  # for each token of a path
+TOKEN_BYTES = 4  # of a path, for each of its tokens
 
 
 def as_path(tokens: Sequence[int]) -> bytes:
@@ -31,7 +31,8 @@ class CacheNode:
 
     - ``used``: the number of the batch that used it last.
     - ``number``: counts the nodes in the order of their creation.
-    - ``level``: one more than the :attr:`CachedPath.level` of the path for which it was created.
+    - ``level``: the least :attr:`CachedPath.level` of another path of the same batch that begins with these tokens: it
+      is computed after the path for which the node was created.
     """
 
     edge: bytes
@@ -47,8 +48,9 @@ class CachedPath(NamedTuple):
     """A path (token ids) in the prefix cache, which ends at ``node``. ``slots`` int32 ``[tokens]`` are those of all its
     tokens; the first ``known`` tokens were in the tree before.
 
-    ``level``: how many paths of the same batch must be computed before this one, one after the other, because it begins
-    with their tokens; 0 if none. A batch computes its paths in the order of their level.
+    ``level`` says when a batch computes the path. A path that begins with new tokens of another path of the batch needs
+    the keys and values of these, so it comes after that path. The level is 0 for a path that needs no other one, 1 for
+    one that needs only paths of level 0, and so on.
     """
 
     node: CacheNode
@@ -82,8 +84,8 @@ class PrefixCache:
         """Forget all prefixes, for example because the weights of the model changed."""
         self._free = np.arange(self.capacity, 0, -1, dtype=np.int32)  # a stack: low slots are used again first
         self._n_free = self.capacity
-        self._clock = 0
-        self._created = 0
+        self._clock = 0  # batches so far
+        self._created = 0  # nodes so far
         self._filled = 0  # nodes up to this number were filled in an earlier batch
         self._root = CacheNode(b"", np.empty(0, np.int32), None, 0, 0, 0)  # type: ignore[arg-type]
         self._root.parent = self._root
@@ -94,13 +96,13 @@ class PrefixCache:
         self._filled = self._created
 
     def insert(self, path: bytes) -> CachedPath | None:
-        """Put a path (token ids as bytes) into the tree. Its tokens that were not there get new slots, places for their
-        keys and values, which the caller fills by :meth:`write`. They are those behind the first ``known`` tokens of
-        the result. Returns None where the cache has no room for them."""
+        """Put a path (token ids as bytes) into the tree and return it as a :class:`CachedPath`; None where the cache
+        has no room. Its first ``known`` tokens were in the tree; the others get new slots, into which the caller writes
+        their keys and values (:meth:`write`)."""
         node, at, level, slots_so_far = self._descend(self._root, path)
-        known = at // _BYTES
+        known = at // TOKEN_BYTES
         if at < len(path):
-            slots = self._allocate(len(path) // _BYTES - known)
+            slots = self._allocate(len(path) // TOKEN_BYTES - known)
             if slots is None:
                 return None
             node = self._attach(node, path[at:], slots, level + 1)
@@ -112,12 +114,12 @@ class PrefixCache:
         prompt. Returns the number of its tokens that were there before, and the slots of the others, int32, whose keys
         and values the caller writes (:meth:`write`). There are no slots where the cache has no room."""
         node, at, level, _ = self._descend(node, path)
-        slots = self._allocate((len(path) - at) // _BYTES)
+        slots = self._allocate((len(path) - at) // TOKEN_BYTES)
         if slots is None:
             slots = np.empty(0, np.int32)
         if len(slots):
             self._attach(node, path[at:], slots, level + 1)
-        return at // _BYTES, slots
+        return at // TOKEN_BYTES, slots
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store keys and values of ``T`` tokens in their slots of one layer. ``slots`` int64 ``[T]``; ``keys`` and
@@ -145,17 +147,18 @@ class PrefixCache:
         Returns the last node on the path, the number of bytes of the path up to it, the level
         (:attr:`CachedPath.level`), and the slots of each node on the way.
         """
-        at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
-        while (child := node.children.get(path[at : at + _BYTES])) is not None:
+        at, level, slots = 0, 0, []
+        clock, filled = self._clock, self._filled  # locals, which the loop reads faster
+        while (child := node.children.get(path[at : at + TOKEN_BYTES])) is not None:
             edge = child.edge
             if path.startswith(edge, at):
                 at += len(edge)
             else:
                 common = _common_tokens(edge, path, at)
-                at += common * _BYTES
+                at += common * TOKEN_BYTES
                 child = self._split(child, common)
             child.used = clock
-            if child.number > filled and child.level > level:
+            if child.number > filled and child.level > level:  # created in this batch: another path computes it first
                 level = child.level
             slots.append(child.slots)
             node = child
@@ -165,27 +168,28 @@ class PrefixCache:
         """Create a node with this edge, these slots and this level as a child of ``parent``; returns it."""
         self._created += 1
         node = CacheNode(edge, slots, parent, self._clock, self._created, level)
-        parent.children[edge[:_BYTES]] = node
+        parent.children[edge[:TOKEN_BYTES]] = node
         return node
 
     def _split(self, node: CacheNode, tokens: int) -> CacheNode:
         """Split a node of the tree behind the first ``tokens`` tokens of its edge. Returns the new upper node; the old
         node becomes its child and keeps the other tokens."""
-        cut = tokens * _BYTES
+        cut = tokens * TOKEN_BYTES
         upper = CacheNode(node.edge[:cut], node.slots[:tokens], node.parent, node.used, node.number, node.level)
-        node.parent.children[upper.edge[:_BYTES]] = upper
+        node.parent.children[upper.edge[:TOKEN_BYTES]] = upper
         node.edge, node.slots, node.parent = node.edge[cut:], node.slots[tokens:], upper
-        upper.children[node.edge[:_BYTES]] = node
+        upper.children[node.edge[:TOKEN_BYTES]] = node
         return upper
 
     def _allocate(self, count: int) -> np.ndarray | None:
         """Take ``count`` free slots, each for the keys and values of one token; returns int32 ``[count]``. Evicts old
         nodes of the tree if need be; None where the cache has no room."""
         if count > self._n_free:
-            self._evict(max(count, self.capacity // 8))
+            self._evict(max(count, self.capacity // 8))  # many at a time, since it walks over the whole tree
             if count > self._n_free:
                 return None
         self._n_free -= count
+        # The top of the stack, in the order in which single slots would be taken.
         return self._free[self._n_free : self._n_free + count][::-1].copy()
 
     def _evict(self, count: int) -> None:
@@ -200,7 +204,7 @@ class PrefixCache:
                 break
             self._free[self._n_free : self._n_free + len(node.slots)] = node.slots
             self._n_free += len(node.slots)
-            del node.parent.children[node.edge[:_BYTES]]
+            del node.parent.children[node.edge[:TOKEN_BYTES]]
 
 
 def _common_tokens(edge: bytes, path: bytes, at: int) -> int:

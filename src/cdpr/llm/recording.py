@@ -42,8 +42,14 @@ class AnswerMissing(ModelUnavailable):
 
 
 class AnswerRow(NamedTuple):
-    """A row of the database table ``answers``: the key of the question (:func:`question_key`), the name of the model,
-    the question (everything that decides the answer) and its answer as JSON text, and the time in ISO format."""
+    """A row of the database table ``answers``.
+
+    - ``question``: the key of the question, a digest (:func:`question_key`).
+    - ``model``: the name of the model that answered.
+    - ``asked``: the question itself as JSON text: everything that decides the answer.
+    - ``answer``: the answer as JSON text (:func:`write_answer`).
+    - ``date``: when it was recorded, in ISO format.
+    """
 
     question: str
     model: str
@@ -91,23 +97,25 @@ def recordings_folder(state: str | Path, credentialed: bool) -> Path:
 
 
 def insert_answer(database: sqlite3.Connection, row: AnswerRow, systems: Sequence[str], dataset: str) -> str | None:
-    """Insert a recorded answer into the database, and that ``systems`` (agents, judges, matchers) use it for cases of
-    ``dataset``. Returns None where the answer was inserted.
+    """Insert the answer in ``row`` into the database, unless its question has an answer already. In both cases note
+    that ``systems`` (agents, judges, matchers) use the question's answer, for cases of ``dataset``.
 
-    Where the question already has an answer, that one stays and is returned as JSON text; only the uses are inserted. A
-    recorded reply that is no answer (:attr:`~.types.Completion.is_answer`) is replaced, unless the new one is equal.
+    Returns None where ``row`` was inserted, and otherwise the JSON text of the earlier answer, which stays. An earlier
+    reply that is no answer (:attr:`~.types.Completion.is_answer`), such as an empty text, is replaced by ``row``.
     """
     _insert_uses(database, systems, dataset, row.question)
-    earlier = database.execute("SELECT answer FROM answers WHERE question = ?", (row.question,)).fetchone()
-    if earlier and (earlier[0] == row.answer or read_answer(earlier[0]).is_answer):
-        return earlier[0]
+    recorded = database.execute("SELECT answer FROM answers WHERE question = ?", (row.question,)).fetchone()
+    if recorded:
+        [earlier] = recorded  # the one selected column
+        if earlier == row.answer or read_answer(earlier).is_answer:
+            return earlier
     database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", row)
     return None
 
 
 def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: str, question: str) -> None:
-    """Insert into the database that ``systems`` (agents, judges, matchers) use the answer to the question with this
-    key, for cases of ``dataset``."""
+    """Note in the database who uses the answer to a question: ``systems`` (agents, judges, matchers), for cases of
+    ``dataset``. ``question`` is the key of the question. What is noted already stays."""
     database.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (dataset, question))
     database.executemany("INSERT OR IGNORE INTO uses VALUES (?, ?)", [(system, question) for system in systems])
 
@@ -120,8 +128,8 @@ class RecordedModel(Model):
     """
 
     def __init__(self, spec: ModelSpec, inner: Model | None) -> None:
-        """Open the recordings of the model ``spec``. ``inner`` is the model that answers other questions; None: a
-        replay."""
+        """Open the recordings of the model ``spec``. ``inner`` is the model that answers questions without a recorded
+        answer; None for a replay, which asks no model."""
         self.inner = inner
         self.recordings = Recordings(spec.state, spec.credentialed)
         self._spec = spec
@@ -158,7 +166,8 @@ class RecordedModel(Model):
         if recorded and recorded.is_answer:
             self.recordings.record_use(question, system)
             return recorded
-        if question not in self._tasks:  # the same question, asked twice at the same time, is paid for once
+        # The same question, asked by several coroutines at the same time, is sent once: they wait for one task.
+        if question not in self._tasks:
 
             async def ask_and_record(inner: Model) -> Completion:
                 """Get the answer of the inner model and record it; returns the answer to use."""
@@ -167,7 +176,7 @@ class RecordedModel(Model):
 
             self._tasks[question] = asyncio.ensure_future(ask_and_record(self.inner))
             self._tasks[question].add_done_callback(lambda _: self._tasks.pop(question))
-        return await asyncio.shield(self._tasks[question])
+        return await asyncio.shield(self._tasks[question])  # cancelling one coroutine leaves the task to the others
 
     def _missing(self, question: str, system: str) -> AnswerMissing:
         """Make the error that a replay has no answer to the question with this key. It names the case, or its pseudonym
@@ -186,23 +195,27 @@ class RecordedModel(Model):
 
 
 def model_identity(spec: ModelSpec) -> dict[str, Any]:
-    """Collect the fields that identify a model in recorded questions: its kind, its name or the digest of its weights,
-    further fields of its requests, and the command of a server that the job starts. :func:`question_fields` adds
-    sampling parameters and messages. How the answer is cut out of a reply is not included, because replies are recorded
-    whole."""
+    """Collect the fields that identify a model in recorded questions, for JSON: its kind, its name, the digest of its
+    weights if they are on this machine, the command of a server that the job starts, and further fields of its requests
+    (``extra`` of its entry).
+
+    :func:`question_fields` adds messages and sampling parameters. How the answer is cut out of a reply is not included,
+    because replies are recorded whole.
+    """
     fields: dict[str, Any] = {"kind": spec.kind}
-    weights: str | None = spec.where  # None: not on this machine
+    server = spec.server  # None unless this job starts it
+    local_weights: str | None = spec.where  # of a model in this process; None: not on this machine
     if spec.kind != "folder":
         fields["model"] = spec.name
-        weights = spec.server.weights if spec.server and Path(spec.server.weights).exists() else None
-    if weights:
-        fields["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(weights)
-    if spec.server:
-        fields["served"] = {"program": spec.server.serving.program, "command": spec.server.serving.command}
+        local_weights = server.weights if server and Path(server.weights).exists() else None
+    if local_weights:
+        fields["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(local_weights)
+    if server:
+        fields["served"] = {"program": server.serving.program, "command": server.serving.command}
         if spec.entry:
-            fields["served"]["serve"] = [*spec.server.flags]
-        if not weights:
-            fields["served"]["weights"] = spec.server.weights
+            fields["served"]["serve"] = [*server.flags]
+        if not local_weights:  # an id on the hub, from which the server loads them
+            fields["served"]["weights"] = server.weights
     if spec.entry and spec.entry.extra:
         fields["extra"] = spec.entry.extra
     return fields

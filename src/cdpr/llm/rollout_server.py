@@ -10,7 +10,7 @@ from ..seeding import derive_seed
 from .answers import continuation_logprobs
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
-from .types import Completion, Model, ModelFailure, Sampling, Usage
+from .types import Completion, Ids, Model, ModelFailure, Sampling, Usage
 
 CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conversation", default=None)
 """The name of the conversation that requests belong to. Those of one name go to the same server, which has their
@@ -33,13 +33,11 @@ class RolloutServer(Model):
         self.rollout = spec.where.partition(":")[2]
         self.versions: set[int] = set()
 
-    async def sample(
-        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
+    async def sample(self, prompt_ids: Ids, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``, with one
         request each. The seed makes them repeatable, except with SGLang. Raises ModelFailure where a server fails."""
         fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
-        fields |= {"top_p": sampling.top_p, "top_k": sampling.top_k or -1, "logprobs": True}
+        fields |= {"top_p": sampling.top_p, "top_k": sampling.top_k or -1, "logprobs": True}  # -1: no limit
 
         def seed_fields(sample: int) -> dict[str, int]:
             """Make the fields by which the server draws random numbers for the completion with the index ``sample``."""
@@ -51,7 +49,7 @@ class RolloutServer(Model):
 
         return list(await asyncio.gather(*(self._complete(prompt_ids, fields | seed_fields(k)) for k in samples)))
 
-    async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+    async def score(self, prompt_ids: Ids, continuations: Sequence[Ids]) -> list[tuple[float, ...]]:
         """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, with
         one request for each continuation. Raises SettingsError with SGLang, which does not report them."""
         if self.rollout == "sglang":
@@ -62,6 +60,7 @@ class RolloutServer(Model):
             """Get the log-probabilities of the tokens of one continuation. The server scores the tokens of a prompt, so
             prompt and continuation are sent as one prompt."""
             output = await self._generate([*prompt_ids, *continuation], fields)
+            # Each token has a row, whose first entry is the token itself; likelier tokens would follow.
             ids = [row[0] for row in output.extra_fields["prompt_ids"]]
             logprobs = [row[0] for row in output.extra_fields["prompt_logprobs"]]
             return continuation_logprobs(continuation, len(prompt_ids), ids, logprobs)

@@ -19,7 +19,7 @@ from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
-from .types import TOO_LONG, Completion, Messages, Model, Request, Sampling, Usage
+from .types import TOO_LONG, Completion, Ids, Messages, Model, Request, Sampling, Usage
 
 _CPU_CACHES = 3 * 2**29  # bytes; the demo's whole evaluation fits
 _CHUNK = 768  # completions decoded at a time, fewer when their keys and values exceed their share of the memory
@@ -42,16 +42,17 @@ class InProcessSampler(Model):
         self.transformer, self.tokenizer = transformer, tokenizer
         arch = transformer.architecture
         self.max_positions = arch.max_positions
+        # Of the keys and values (2) of one token in all layers.
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
         caches = cache_memory(transformer.device, memory_share)
         for token in (tokenizer.largest_id, *tokenizer.eos_ids):
             if not 0 <= token < arch.vocab_size:
-                raise SettingsError(
-                    f"{tokenizer.folder}: tokenizer.json or an eos_token_id has the token {token}, but the model's "
-                    f"embedding has {arch.vocab_size} rows: these files are not of the same model"
-                )
+                ids = f"tokenizer.json or an eos_token_id has the token {token}"
+                rows = f"the model's embedding has {arch.vocab_size} rows"
+                raise SettingsError(f"{tokenizer.folder}: {ids}, but {rows}: these files are not of the same model")
         ends = np.zeros(arch.vocab_size, dtype=bool)
         ends[sorted(tokenizer.eos_ids)] = True
+        # A third of the memory caches prefixes; two thirds hold what is being decoded.
         self._prefixes = PrefixCache(transformer, caches // 3 // token_bytes)
         self._decoder = BatchDecoder(transformer, self._prefixes, ends, _CHUNK, caches * 2 // 3 // token_bytes)
         self.counters = self._decoder.work
@@ -83,9 +84,7 @@ class InProcessSampler(Model):
         requests."""
         self._prefixes.clear()
 
-    async def sample(
-        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
+    async def sample(self, prompt_ids: Ids, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``, in one batch
         with the requests of other coroutines.
 
@@ -94,12 +93,13 @@ class InProcessSampler(Model):
         """
         return await self._enqueue(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
 
-    async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+    async def score(self, prompt_ids: Ids, continuations: Sequence[Ids]) -> list[tuple[float, ...]]:
         """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, in one
         batch with the requests of other coroutines. Raises ValueError as :meth:`sample`, and for an empty
         continuation."""
         given = tuple(map(tuple, continuations))
         longest = max(map(len, given), default=0)
+        # At least 1 token, since a Sampling has no less; an empty continuation is refused below. The seed is not used.
         request = Request(tuple(prompt_ids), tuple(range(len(given))), Sampling(max(longest, 1)), 0, given)
         return [completion.logprobs for completion in await self._enqueue(request)]
 
@@ -139,30 +139,32 @@ class InProcessSampler(Model):
             sampling = request.sampling
             by_parameters[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(index)
         for parameters in sorted(by_parameters):
-            batch, owners = _make_batch(requests, by_parameters[parameters])
+            batch, owners = _make_batch(requests, by_parameters[parameters])  # owners: the request of each row
             with torch.inference_mode():
-                tokens, logprobs, count = (array.tolist() for array in self._decoder.run(batch))
-            ids = [tuple(row[:n]) for row, n in zip(tokens, count, strict=True)]  # of each completion
-            distinct = list(dict.fromkeys(ids))
-            texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
-            for owner, row, row_logprobs in zip(owners, ids, logprobs, strict=True):
-                finish = self.tokenizer.finish_reason(row)
-                usage = Usage(len(requests[owner].prompt), len(row))
-                results[owner].append(Completion(texts[row], row, tuple(row_logprobs[: len(row)]), finish, usage))
+                tokens, logprobs, lengths = (array.tolist() for array in self._decoder.run(batch))
+            ids_of_rows = [tuple(row[:length]) for row, length in zip(tokens, lengths, strict=True)]  # without padding
+            distinct = list(dict.fromkeys(ids_of_rows))  # equal completions are decoded to text once
+            text_of = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
+            for owner, ids, row_logprobs in zip(owners, ids_of_rows, logprobs, strict=True):
+                finish = self.tokenizer.finish_reason(ids)
+                usage = Usage(len(requests[owner].prompt), len(ids))
+                results[owner].append(Completion(text_of[ids], ids, tuple(row_logprobs[: len(ids)]), finish, usage))
         self.counters.completions += sum(map(len, results))
         self.counters.rounds += 1
         return results
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
-        """Answer the waiting requests once :data:`_QUIET_TURNS` turns of the event loop have brought no new one; until
-        then schedule this method again for the next turn.
+        """Answer the waiting requests once more than :data:`_QUIET_TURNS` turns of the event loop have brought no new
+        one; until then schedule this method again for the next turn.
 
-        ``known`` requests were waiting in the last turn, and the last ``quiet`` turns brought no new one. The wait lets
-        all episodes share a batch: each needs several turns of the event loop between two of its requests.
+        ``known`` is the number of requests that were waiting in the last turn, ``quiet`` the number of turns since a
+        new one came. The wait lets all episodes share a batch: each needs several turns of the event loop between two
+        of its requests.
         """
-        if len(self._pending) > known or quiet < _QUIET_TURNS:
-            quiet = 0 if len(self._pending) > known else quiet + 1
-            loop.call_soon(self._wait_for_quiet, loop, len(self._pending), quiet)
+        waiting = len(self._pending)
+        quiet = 0 if waiting > known else quiet + 1
+        if quiet <= _QUIET_TURNS:
+            loop.call_soon(self._wait_for_quiet, loop, waiting, quiet)
             return
         pending = [(request, future) for request, future in self._pending if not future.done()]
         self._loop, self._pending = None, []
@@ -190,10 +192,8 @@ class InProcessSampler(Model):
                 wrong = next(i for i in part if not 0 <= i < size)
                 raise ValueError(f"the prompt holds token {wrong}, outside the model's vocabulary of {size}")
         if len(request.prompt) + request.sampling.max_tokens > self.max_positions:
-            raise ValueError(
-                f"a prompt of {len(request.prompt)} tokens and max_tokens {request.sampling.max_tokens} exceed the "
-                f"model's {self.max_positions} positions"
-            )
+            sizes = f"a prompt of {len(request.prompt)} tokens and max_tokens {request.sampling.max_tokens}"
+            raise ValueError(f"{sizes} exceed the model's {self.max_positions} positions")
 
 
 def cache_memory(device: torch.device, share: float) -> int:
@@ -214,10 +214,9 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
     extra = spec.entry.extra if spec.entry else {}
     unknown = sorted(name for name, value in extra.items() if value is not None and name != "chat_template_kwargs")
     if unknown:
-        raise SettingsError(
-            f"{spec.where}: a model in this process does not understand {', '.join(unknown)} (`extra` of its entry in "
-            "workflow/models.yaml); set them to null, or name a server in `at`"
-        )
+        fields = f"{', '.join(unknown)} (`extra` of its entry in workflow/models.yaml)"
+        remedy = "set them to null, or name a server in `at`"
+        raise SettingsError(f"{spec.where}: a model in this process does not understand {fields}; {remedy}")
     if spec.entry and spec.entry.sampling.temperature is None:
         raise SettingsError(f"{spec.where}: a model in this process needs a number as sampling.temperature, not null")
     return InProcessSampler.from_folder(spec.where, device=spec.device, template=spec.template)
@@ -243,9 +242,9 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
 
     order = sorted(indices, key=sort_key)
     prompts = list(dict.fromkeys(paths[i] for i in order))  # each once
-    number = {path: n for n, path in enumerate(prompts)}
+    index_of_prompt = {path: index for index, path in enumerate(prompts)}
     counts = [len(requests[i].samples) for i in order]  # rows of each request
-    prompt_number = np.repeat([number[paths[i]] for i in order], counts)
+    prompt_of_row = np.repeat([index_of_prompt[paths[i]] for i in order], counts)
     limit = np.repeat([requests[i].sampling.max_tokens for i in order], counts)
     given = None
     if requests[order[0]].given:
@@ -254,7 +253,8 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
         given = np.zeros((len(rows), limit.max()), np.int64)
         for padded_row, row in zip(given, rows, strict=True):
             padded_row[: len(row)] = row
+    # Modulo 2**64, so that any integer is a seed.
     seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
-    batch = Batch(requests[order[0]].sampling, prompts, prompt_number, limit, seed, sample, given)
+    batch = Batch(requests[order[0]].sampling, prompts, prompt_of_row, limit, seed, sample, given)
     return batch, np.repeat(order, counts)

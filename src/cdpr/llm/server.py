@@ -8,7 +8,6 @@ this reply is lost. Otherwise the request is wrong, or the server has a problem.
 
 import asyncio
 import importlib
-import itertools
 import logging
 import os
 import time
@@ -27,7 +26,7 @@ from .guard import host_of, is_local, parse_unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending, bound_prompt_tokens
 from .tokenizer import ChatTokenizer
-from .types import CASE, FAILED, Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage
+from .types import CASE, FAILED, Completion, Ids, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage
 
 _RETRIED = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 _LONGEST_PAUSE = 30.0  # seconds between attempts
@@ -98,9 +97,8 @@ class ServedModel(Model):
         try:
             self._sdk = importlib.import_module(self.package)
         except ModuleNotFoundError:
-            raise SettingsError(
-                f"{self._label}: the package `{self.package}` is not installed: pip install {self.package}"
-            ) from None
+            problem = f"the package `{self.package}` is not installed"
+            raise SettingsError(f"{self._label}: {problem}: pip install {self.package}") from None
         self._spending = Spending.open(spec, self._label)
         # Its detailed log would quote questions, even if the environment asks for it.
         logging.getLogger(self.package).setLevel(logging.WARNING)
@@ -155,10 +153,11 @@ class ServedModel(Model):
         async with open_requests:
             last = await self._try_repeatedly(client, request, self.spec.retries)
             if isinstance(last.result, ModelFailure) and last.may_be_text and request.send_harmless:
+                # If the request was retried, a passing problem has had time to end: the harmless one needs no retry.
                 retries = 0 if last.retry else self.spec.retries
                 harmless = request._replace(send=request.send_harmless)
                 control = await self._try_repeatedly(client, harmless, retries)
-                if not isinstance(control.result, ModelFailure):
+                if not isinstance(control.result, ModelFailure):  # harmless words are answered: the text is the cause
                     return [FAILED]
         if isinstance(last.result, ModelFailure):
             raise last.result
@@ -215,8 +214,9 @@ class ServedModel(Model):
         unreadable answer, and one with an empty text are to be retried if the server may do better."""
         try:
             inner_error = answers.find_error(answer)
-            if inner_error:  # sent as an answer, with status 200
-                return self._interpret_error(*inner_error, {})._replace(outcome="unknown")
+            if inner_error:  # sent as an answer with status 200, so it may have been billed
+                status, body = inner_error
+                return self._interpret_error(status, body, headers={})._replace(outcome="unknown")
             completions = read(answer)
         except answers.UnfinishedAnswer as error:
             outcome: Outcome = answers.read_usage(answer) or "unknown"
@@ -307,10 +307,10 @@ class OpenAIServer(ServedModel):
     """A server with OpenAI's protocol. It answers conversations, and with a ``tokenizer`` also prompts of token ids
     (vLLM).
 
-    For a prompt of token ids the completion with the index k depends on prompt, seed and k alone, also where one
-    request wants several. These requests want token ids in return (``return_token_ids``, vLLM 0.10.2 and later). From a
-    server without this the text is tokenised here, perhaps into other tokens than the sampled ones. There are no
-    log-probabilities, so completions cannot be trained on.
+    For a prompt of token ids the completion with the index k depends on prompt, seed and k alone, even where one
+    request asks for several completions. The server is asked to return token ids (``return_token_ids``, vLLM 0.10.2 and
+    later). If it returns only text, the text is tokenised here, perhaps into other tokens than the sampled ones. The
+    completions have no log-probabilities, so no policy can be trained on them.
     """
 
     package, read = "openai", staticmethod(answers.read_openai)
@@ -323,34 +323,36 @@ class OpenAIServer(ServedModel):
         own = {"api_key": "unused", "max_retries": 0, "timeout": None}
         return self._sdk.AsyncOpenAI(base_url=url, http_client=connection, **own)
 
-    async def sample(
-        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
-        """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``. One request
-        asks for all indices of a run of successive ones; at temperature 0 one request for each index, since vLLM then
-        gives only one completion per request.
+    async def sample(self, prompt_ids: Ids, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``; returns
+        them in this order.
 
-        Raises SettingsError without a tokenizer, and ModelFailure where the server fails or refuses the prompt.
+        Successive indices, such as 4, 5, 6, share one request, in which the server counts the seed up. Raises
+        SettingsError without a tokenizer, and ModelFailure where the server fails or refuses the prompt.
         """
         tokenizer = self.tokenizer
         if tokenizer is None:
-            return await super().sample(prompt_ids, samples, sampling, seed)
-        runs = [[k] for k in samples] if sampling.temperature == 0 else split_runs(samples)
-        requests = (self._token_request(tokenizer, prompt_ids, run, sampling, seed) for run in runs)
-        batches = await asyncio.gather(*map(self._complete, requests))
-        return self._check_sampled([completion for batch in batches for completion in batch])
+            return await super().sample(prompt_ids, samples, sampling, seed)  # raises
+        indices_of_requests = split_runs(samples)
+        if sampling.temperature == 0:  # vLLM then gives only one completion per request
+            indices_of_requests = [[k] for k in samples]
+        requests = [self._token_request(tokenizer, prompt_ids, ks, sampling, seed) for ks in indices_of_requests]
+        completions_of_requests = await asyncio.gather(*map(self._complete, requests))
+        return self._check_sampled([c for completions in completions_of_requests for c in completions])
 
     def _token_request(
-        self, tokenizer: ChatTokenizer, prompt_ids: Sequence[int], numbers: Sequence[int], sampling: Sampling, seed: int
+        self, tokenizer: ChatTokenizer, prompt_ids: Sequence[int], indices: Sequence[int], sampling: Sampling, seed: int
     ) -> _Request:
-        """Make the request for the completions with the indices ``numbers`` (successive ones) of the prompt
-        ``prompt_ids`` (token ids)."""
+        """Make the request for the completions with these successive ``indices`` of the prompt ``prompt_ids`` (token
+        ids)."""
+        # vLLM adds 0, 1, 2, ... to the seed of a request for its completions, so index k always gets base + k.
+        first_seed = (derive_seed(seed, 0) + indices[0]) % 2**63
         fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
-        fields |= {"top_p": sampling.top_p, "seed": (derive_seed(seed, 0) + numbers[0]) % 2**63}  # + i for reply i
-        # The package sends `extra_body` as it is; it would look at every token of `prompt`.
+        fields |= {"top_p": sampling.top_p, "seed": first_seed}
+        # The package sends `extra_body` as it is; it would look at every token of `prompt`. top_k -1: no limit.
         fields["extra_body"] = {"prompt": [*prompt_ids], "top_k": sampling.top_k or -1, "return_token_ids": True}
-        if len(numbers) > 1:
-            fields["n"] = len(numbers)
+        if len(indices) > 1:
+            fields["n"] = len(indices)
         if sampling.first_line:
             fields["stop"] = ["\n"]
         if self.spec.replicas > 1:  # one replica reads all prompts of a case, whose prefixes it has cached
@@ -358,11 +360,11 @@ class OpenAIServer(ServedModel):
             fields["extra_headers"] = {"X-data-parallel-rank": str(rank)}
         return _Request(
             send=lambda client: client.completions.create(model=self.spec.name, prompt="", **fields),
-            read=lambda answer: self._read_continuations(tokenizer, answer, len(numbers)),
-            most_tokens=(len(prompt_ids), len(numbers) * sampling.max_tokens),
+            read=lambda answer: self._read_continuations(tokenizer, answer, len(indices)),
+            most_tokens=(len(prompt_ids), len(indices) * sampling.max_tokens),
         )
 
-    async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+    async def score(self, prompt_ids: Ids, continuations: Sequence[Ids]) -> list[tuple[float, ...]]:
         """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, with
         one request for each continuation (vLLM). Raises SettingsError without a tokenizer, and ModelFailure where the
         server fails or refuses the prompt."""
@@ -417,9 +419,9 @@ class OpenAIServer(ServedModel):
         return completions
 
     def _read_continuations(self, tokenizer: ChatTokenizer, answer: Any, count: int) -> list[Completion]:
-        """Read the ``count`` completions in an answer to a prompt of token ids. The first one gets the usage of all,
-        the others a usage of 0. Raises TypeError for another number of completions, and for token ids that are no
-        integers."""
+        """Read the ``count`` completions in an answer to a prompt of token ids. The server reports one usage for all of
+        them: the first completion gets it, the others a usage of 0, so that their sum is right. Raises TypeError for
+        another number of completions, and for token ids that are no integers."""
         choices = answer.choices
         if len(choices) != count:
             raise TypeError("not as many completions as requested")
@@ -430,7 +432,8 @@ class OpenAIServer(ServedModel):
             ids, finish = getattr(choice, "token_ids", None), answers.parse_finish_reason(choice.finish_reason)
             if ids is None:
                 text = answers.read_content(choice.text)
-                ids = tokenizer.encode(text) + [tokenizer.end_of_turn] * (finish == "stop")
+                end = [tokenizer.end_of_turn] if finish == "stop" else []  # which the text lacks
+                ids = tokenizer.encode(text) + end
             elif isinstance(ids, list) and all(isinstance(i, int) for i in ids):
                 text = tokenizer.decode(ids)
             else:
@@ -442,8 +445,12 @@ class OpenAIServer(ServedModel):
 
 def split_runs(numbers: Sequence[int]) -> list[list[int]]:
     """Split ascending numbers into runs of successive ones: 1 2 3 7 8 into [1, 2, 3] and [7, 8]."""
-    runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-    return [[k for _, k in run] for _, run in runs]
+    runs: list[list[int]] = []
+    for number in numbers:
+        if not runs or number != runs[-1][-1] + 1:
+            runs.append([])  # a new run begins
+        runs[-1].append(number)
+    return runs
 
 
 class AnthropicServer(ServedModel):

@@ -25,8 +25,8 @@ _KINDS = {
     "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
 _AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
-_SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _FROZEN_RETRIES = 10  # for the frozen server, which may be restarting
+_SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 
 
 def kind_of(where: str) -> str:
@@ -36,7 +36,9 @@ def kind_of(where: str) -> str:
 
 
 def module_of(where: str) -> str:
-    """The name of the Python module that opens the model at ``where``, an address or a folder: ``cdpr.llm.server``."""
+    """The name of the Python module that opens the model at ``where``, an address or a folder. For example
+    ``module_of("http://127.0.0.1/v1")`` is ``cdpr.llm.server``. The shortest address of a kind is enough: ``http:``;
+    the empty text counts as a folder."""
     return _KINDS[kind_of(where)].partition(":")[0]
 
 
@@ -44,12 +46,12 @@ def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...
     """List the names of the Python modules that call a model. Their code is part of the run key of a job that uses the
     model, so that a change of it makes the job run again.
 
-    The model is that of an ``entry`` of ``workflow/models.yaml``; None is the policy of the run, on a server that the
-    job starts if ``served`` is true.
+    The model is that of an ``entry`` of ``workflow/models.yaml``. If ``entry`` is None, it is the policy of the run: in
+    this process, or, if ``served``, on a server that the job starts.
     """
     if entry is None:
-        return module_of("http:" if served else ""), _AGENT_MODEL
-    return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING
+        return module_of("http:" if served else "folder"), _AGENT_MODEL
+    return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING  # without an address the job starts a server
 
 
 def device_of(policy: Policy) -> str:
@@ -139,10 +141,8 @@ class ModelSpec:
         if self.address is None or self.is_replay:
             return None
         if not self.name:
-            raise SettingsError(
-                "a server is set as model, but not which model of it: set the key beside it that names it (`id` of a "
-                "model, `served_as` of an agent)"
-            )
+            remedy = "set the key beside it that names it (`id` of a model, `served_as` of an agent)"
+            raise SettingsError(f"a server is set as model, but not which model of it: {remedy}")
         from .guard import check_disclosure
 
         return check_disclosure(self.address, self.credentialed, self.governance, dataset)
@@ -152,10 +152,10 @@ class ModelSpec:
         """Make the specification of a model in ``workflow/models.yaml`` from its ``entry``. Raises SettingsError where
         the entry has no address or folder."""
         if entry.where is None:
-            raise SettingsError(
-                f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
-            )
+            remedy = "set `at` to its address or folder; see `cdpr systems`"
+            raise SettingsError(f"model {entry.label or entry.id!r}: {remedy}")
         if entry.folder:
+            # Its device and template are chosen as for a policy: as if this folder were the policy of the settings.
             template = entry.extra.get("chat_template_kwargs") or {}
             policy = settings.policy.model_copy(update={"model": entry.folder, "chat_template_kwargs": template})
             spec = cls.of_folder(entry.folder, policy)
@@ -173,7 +173,8 @@ class ModelSpec:
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
         """Make the specification of the model in a Hugging Face folder, which will run in this process. ``policy``
-        gives its device and the arguments of its chat template."""
+        gives its device and the arguments of its chat template. It counts as credentialed until a caller says
+        otherwise."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
@@ -193,8 +194,8 @@ class ModelSpec:
 
     @classmethod
     def of_rollouts(cls, settings: Settings) -> Self:
-        """Make the specification of the policy in training on verl's rollout servers. They count as this machine,
-        because they are on the machines of the run."""
+        """Make the specification of the policy in training on verl's rollout servers. Credentialed text may be sent to
+        them: they count as this machine, because they are on the machines of the run."""
         return cls(where=f"verl:{settings.training.verl.server}", credentialed=True)
 
 

@@ -38,6 +38,7 @@ _COSTS = """(
 SELECT system, model, known, calls, prompt_tokens, completion_tokens, usd, 0 AS reserved FROM spent UNION ALL
 SELECT system, model, 0, until < :now, 0, 0, usd * (until < :now), usd * (until >= :now) FROM reserved)
 """
+# What a call cost: the tokens that it used, nothing, or an amount that is not known.
 Outcome = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
 _GRACE = 60.0  # seconds after its time-out until a reservation counts as that of a dead process
@@ -76,7 +77,7 @@ class Spending:
         """Open the database of costs for the model ``spec`` with these prices; ``label`` names the model in errors."""
         self.label, self.model, self.prices = label, spec.name, prices
         self.budget = spec.calls.budget_usd if spec.calls else None
-        self._lifetime = spec.timeout + _GRACE
+        self._lifetime = spec.timeout + _GRACE  # seconds of a reservation; a live process has booked its call by then
         self._journal = open_journal(database_path(spec.state), _SCHEMA)
 
     @classmethod
@@ -86,11 +87,9 @@ class Spending:
         if spec.entry and spec.entry.prices:
             return cls(spec, spec.entry.prices, label)
         if spec.calls and spec.calls.budget_usd is not None and has_unknown_cost(spec.entry, spec.address):
-            raise SettingsError(
-                f"{label}: calls.budget_usd is set, but not what a call of this model costs; name `prices` in its "
-                "entry of workflow/models.yaml ({input: 0, output: 0} where calls are free), or set calls.budget_usd "
-                "to null"
-            )
+            problem = "calls.budget_usd is set, but not what a call of this model costs"
+            prices = "`prices` in its entry of workflow/models.yaml ({input: 0, output: 0} where calls are free)"
+            raise SettingsError(f"{label}: {problem}; name {prices}, or set calls.budget_usd to null")
         return None
 
     async def reserve(self, prompt_tokens: int, max_tokens: int) -> int:
@@ -122,11 +121,10 @@ class Spending:
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
         [(spent, reserved)] = database.execute(query, {"now": now})
         if self.budget is not None and spent + needed > self.budget:
-            raise ModelUnavailable(
-                f"{self.label}: the budget is used up: {spent:.4f} USD are spent, {reserved:.4f} reserved for "
-                f"calls under way, this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}; raise "
-                "it to continue (answers so far are kept and not paid again), and see `cdpr spend`"
-            )
+            used = f"{spent:.4f} USD are spent, {reserved:.4f} reserved for calls under way"
+            limit = f"this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}"
+            remedy = "raise it to continue (answers so far are kept and not paid again), and see `cdpr spend`"
+            raise ModelUnavailable(f"{self.label}: the budget is used up: {used}, {limit}; {remedy}")
         left = float("inf") if self.budget is None else self.budget - spent
         if reserved + needed > left:
             return None, left, reserved
@@ -179,16 +177,18 @@ def _is_dead(holder: str) -> bool:
         return False
     try:
         process = psutil.Process(number)
+        # Another start time: the process has ended, and a new one has its number.
         return abs(process.create_time() - start) > _CLOCK or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
 def _release_dead(database: sqlite3.Connection) -> None:
-    """End the reservations that processes made for calls and that died before the answer. From now on these calls count
-    as spent, because they may have been billed."""
+    """End the reservations of processes that died before their call was answered. From now on these calls count as
+    spent, because they may have been billed."""
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
     dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
+    # A reservation whose time is over counts as spent (_COSTS); 0, the year 1970, is over for every clock.
     database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 
@@ -213,6 +213,7 @@ def spent(state: str | Path) -> list[Spent]:
     Calls in progress are in their ``reserved_usd``."""
     if not database_path(state).exists():
         return []
+    # ``known`` is 1 in rows of calls whose tokens the server reported, else 0. The columns are the fields of Spent.
     query = (
         "SELECT system, model, SUM(known * calls), SUM(prompt_tokens), SUM(completion_tokens), TOTAL(usd), "
         "SUM((1 - known) * calls), TOTAL((1 - known) * usd), TOTAL(reserved) "

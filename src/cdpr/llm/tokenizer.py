@@ -113,15 +113,12 @@ class ChatTokenizer:
         text and its id. Raises SettingsError where the template ends the turn with anything else."""
         after = self._render_after_assistant("hello")
         added_tokens = self._tokenizer.get_added_tokens_decoder().items()
-        candidates = [
-            (token.content, i) for i, token in added_tokens if token.content and after.startswith(token.content)
-        ]
-        if not candidates:
-            raise SettingsError(
-                f"{self.folder}: the chat template closes an assistant turn with {after[:20]!r}, which is no token of "
-                "its own: a reply would end at its first character; use a tokenizer that has this token"
-            )
-        return max(candidates, key=lambda candidate: len(candidate[0]))  # "<|im_end|>", not "<|"
+        matches = [(token.content, i) for i, token in added_tokens if token.content and after.startswith(token.content)]
+        if not matches:
+            problem = f"the chat template closes an assistant turn with {after[:20]!r}, which is no token of its own"
+            remedy = "a reply would end at its first character; use a tokenizer that has this token"
+            raise SettingsError(f"{self.folder}: {problem}: {remedy}")
+        return max(matches, key=lambda match: len(match[0]))  # the longest text: "<|im_end|>", not "<|"
 
     def _read_template(self, config: Mapping[str, Any]) -> str:
         """Read the source of the chat template: the file ``chat_template.jinja``, else the entry in ``config``, the

@@ -24,17 +24,16 @@ _TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, 
 
 # In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN does not, here or elsewhere.
 # The operator is torch's own (its compiler emits it) and has no gradient. Where it is absent, F.linear serves.
-ONEDNN_LINEAR: Any = (
-    getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
-)
+_MKLDNN: Any = torch.ops.mkldnn if torch.backends.mkldnn.is_available() else None
+ONEDNN_LINEAR: Any = getattr(_MKLDNN, "_linear_pointwise", None)
 _ONEDNN_LEAST = 2**20  # multiplications from which a call of oneDNN is faster
 
 
 def padded(tokens: int) -> int:
     """Round a number of tokens up to one of the eight sizes between two powers of two: 100 to 104, 1000 to 1024. oneDNN
     compiles a kernel for every new shape, so few shapes save time."""
-    step = max(8, 2 ** (tokens.bit_length() - 4))
-    return -(-tokens // step) * step
+    step = max(8, 2 ** (tokens.bit_length() - 4))  # an eighth of the largest power of two up to ``tokens``
+    return (tokens + step - 1) // step * step
 
 
 @dataclass(frozen=True)
@@ -83,16 +82,18 @@ class DecoderConfig:
         max_positions = config.get("max_position_embeddings") or (2048 if is_llama else 32768)
         rope.setdefault("original_max_position_embeddings", max_positions)
         _check_supported(config, rope, where)
-        attention = [f"self_attn.{name}_proj" for name in "qkvo"]
-        biased = attention[:3] if family == "qwen2" else attention if config.get("attention_bias") else []
-        biased += [f"mlp.{name}_proj" for name in ("gate", "up", "down")] if is_llama and config.get("mlp_bias") else []
+        attention = "qkvo" if config.get("attention_bias") else ""  # projections with a bias
+        if family == "qwen2":  # always has these biases
+            attention = "qkv"
+        mlp = ("gate", "up", "down") if is_llama and config.get("mlp_bias") else ()
+        biased = [f"self_attn.{name}_proj" for name in attention] + [f"mlp.{name}_proj" for name in mlp]
         return cls(
             vocab_size=vocab_size,
             hidden_size=hidden_size,
             intermediate_size=intermediate_size,
             layers=layers,
             heads=heads,
-            kv_heads=config.get("num_key_value_heads", None if is_llama else 32) or heads,
+            kv_heads=config.get("num_key_value_heads", None if is_llama else 32) or heads,  # null: as many as heads
             head_dim=config.get("head_dim") or (128 if family == "qwen3" else hidden_size // heads),
             epsilon=config.get("rms_norm_eps", 1e-6),
             rope=rope,
@@ -111,7 +112,7 @@ class DecoderConfig:
         linear = {f"self_attn.{name}_proj": shape for name, shape in projections.items()}
         linear |= {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
         layer: dict[str, tuple[int, ...]] = {f"{name}.weight": shape for name, shape in linear.items()}
-        layer |= {f"{name}.bias": linear[name][:1] for name in self.biased}
+        layer |= {f"{name}.bias": linear[name][:1] for name in self.biased}  # one number for each output
         layer |= dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,))
         if self.head_norms:
             layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (self.head_dim,))
@@ -161,21 +162,16 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTens
         shapes[_HEAD] = shapes["model.embed_tokens.weight"]
     missing, further = sorted(shapes.keys() - stored.keys()), sorted(stored.keys() - shapes.keys())
     if missing:
-        raise SettingsError(
-            f"{folder}: {len(missing)} of the {len(shapes)} tensors of the model in config.json are missing, the first "
-            f"is {missing[0]}; download or save the model again"
-        )
+        problem = f"{len(missing)} of the {len(shapes)} tensors of the model in config.json are missing"
+        raise SettingsError(f"{folder}: {problem}, the first is {missing[0]}; download or save the model again")
     if further:
-        raise SettingsError(
-            f"{stored[further[0]].file}: {further[0]} is no weight of the model in config.json: the weights are "
-            "quantised, of another model, or left over from another save; download or save the model again"
-        )
+        problem = f"{further[0]} is no weight of the model in config.json"
+        causes = "the weights are quantised, of another model, or left over from another save"
+        raise SettingsError(f"{stored[further[0]].file}: {problem}: {causes}; download or save the model again")
     for name, shape in shapes.items():
         if stored[name].shape != shape:
-            raise SettingsError(
-                f"{stored[name].file}: {name} has the shape {list(stored[name].shape)}, but {list(shape)} by "
-                "config.json; the two files are not of the same model"
-            )
+            difference = f"{name} has the shape {list(stored[name].shape)}, but {list(shape)} by config.json"
+            raise SettingsError(f"{stored[name].file}: {difference}; the two files are not of the same model")
     return architecture, stored
 
 

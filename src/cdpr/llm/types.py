@@ -13,6 +13,8 @@ from ..settings import SettingsError
 if TYPE_CHECKING:
     from .tokenizer import ChatTokenizer
 
+# The token ids of a text, in their order.
+Ids = Sequence[int]
 Messages = Sequence[Mapping[str, str]]
 """A conversation: ``role`` (system, user, assistant) and ``content`` of each message."""
 
@@ -62,14 +64,18 @@ class Usage:
 
     @classmethod
     def from_counts(cls, prompt_tokens: Any, completion_tokens: Any) -> "Usage | None":
-        """Make the usage from the counts that a server reported. Returns None where one of them is not an integer,
-        negative, or 2**53 or more."""
-        counts = prompt_tokens, completion_tokens
-        return cls(*counts) if all(type(count) is int and 0 <= count < 2**53 for count in counts) else None
+        """Make the usage from the counts that a server reported. Returns None where a count is not a plausible one: no
+        integer, negative, or 2**53 or more."""
+        for count in (prompt_tokens, completion_tokens):
+            # `type`, since True is an instance of int; from 2**53 on JSON and floats no longer hold integers exactly.
+            if type(count) is not int or not 0 <= count < 2**53:
+                return None
+        return cls(prompt_tokens, completion_tokens)
 
 
 def repair_text(text: str) -> str:
-    """Replace unpaired surrogates in a text by U+FFFD, because UTF-8 cannot encode them."""
+    """Replace unpaired surrogates in a text by U+FFFD, because UTF-8 cannot encode them. A pair of surrogates becomes
+    the one character that it stands for in UTF-16."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -98,8 +104,11 @@ class Completion:
 
     @property
     def is_answer(self) -> bool:
-        """Whether the model answered, perhaps by refusing. False for an empty text that was not cut, for ``too_long``
-        and for ``failed``, where the same request may have another result later."""
+        """Whether the completion is an answer of the model, which is final.
+
+        True for ``refusal`` and ``length``, and for ``stop`` with a text. False for ``too_long`` and ``failed``, and
+        for ``stop`` with an empty text: there the same request may have another result later.
+        """
         if self.finish_reason == "stop":
             return bool(self.text.strip())
         return self.finish_reason in ("length", "refusal")
@@ -140,14 +149,11 @@ class Model(Protocol):
 
     tokenizer: "ChatTokenizer | None" = None
 
-    async def sample(
-        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
+    async def sample(self, prompt_ids: Ids, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``. Raises
         SettingsError for a model that takes only messages."""
-        raise SettingsError(
-            f"{self!r} takes messages only; here a model that takes tokens is needed (a folder, or vLLM)"
-        )
+        need = "here a model that takes tokens is needed (a folder, or vLLM)"
+        raise SettingsError(f"{self!r} takes messages only; {need}")
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample one answer to a conversation for each index in ``samples``. The completion is :data:`TOO_LONG`,
@@ -157,12 +163,12 @@ class Model(Protocol):
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
         return await self.sample(self.tokenizer.encode_conversation(messages), samples, sampling, seed)
 
-    async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+    async def score(self, prompt_ids: Ids, continuations: Sequence[Ids]) -> list[tuple[float, ...]]:
         """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt.
         Returns one tuple per continuation; nothing is sampled. Raises SettingsError for a model that cannot do this."""
-        raise SettingsError(
-            f"{self!r} cannot score given tokens; here a model in this process, vLLM, or verl with vLLM is needed"
-        )
+        need = "here a model in this process, vLLM, or verl with vLLM is needed"
+        raise SettingsError(f"{self!r} cannot score given tokens; {need}")
 
     def refresh(self) -> None:
-        """Clear caches, so that later results do not depend on earlier ones even in the last bit."""
+        """Clear the caches of the model. Without this the last digits of a result may depend on earlier requests, whose
+        cached numbers were rounded in other batches."""
