@@ -58,15 +58,17 @@ def algorithm_class(name: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        # The module `a.b` is missing if `a` or `a.b` is. Any other missing module is one that it imports.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there; something that it imports is not
+            raise
         raise SettingsError(f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
                             f"put its folder on PYTHONPATH; {_choices()}") from error  # fmt: skip
-    types = [value for value in vars(module).values() if isinstance(value, type)]
-    algorithms = [kind for kind in types if issubclass(kind, contract) and kind.__module__ == module_name]
-    matching = [kind for kind in algorithms if class_name in ("", kind.__name__)]
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    # Without the classes that the module imports.
+    algorithms = [found for found in classes if issubclass(found, contract) and found.__module__ == module_name]
+    matching = [found for found in algorithms if class_name in ("", found.__name__)]
     if len(matching) != 1:
-        there = ", ".join(kind.__name__ for kind in algorithms) or "none"
+        there = ", ".join(found.__name__ for found in algorithms) or "none"
         raise SettingsError(f"training.algorithm: {name!r} names no single subclass of {_CONTRACT}.Algorithm in "
                             f"{module_name} (there: {there}); write MODULE:CLASS")  # fmt: skip
     return matching[0]
@@ -75,14 +77,15 @@ def algorithm_class(name: str) -> Any:
 def algorithm_options(settings: Any) -> Any:
     """Check ``training.options``, the settings of one algorithm alone, and return them as an object of the algorithm's
     class ``Options``. Raises SettingsError, naming the known options, for an unknown option or an invalid value."""
-    name, kind = settings.training.algorithm, algorithm_class(settings.training.algorithm).Options
+    name = settings.training.algorithm
+    options_class = algorithm_class(name).Options
     try:
-        return kind.model_validate(settings.training.options)
+        return options_class.model_validate(settings.training.options)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(["training.options", *map(str, problem["loc"])])
         raise SettingsError(f"{key}: {problem['msg']} (got {problem['input']!r}); the options of {name} are: "
-                            f"{', '.join(kind.model_fields) or 'none'}") from error  # fmt: skip
+                            f"{', '.join(options_class.model_fields) or 'none'}") from error  # fmt: skip
 
 
 def _choices() -> str:

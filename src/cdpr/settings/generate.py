@@ -86,6 +86,7 @@ def _describe_sections() -> list[type[Section]]:
     sections = [Section]
     for section in sections:  # the list grows while it is read
         sections += section.__subclasses__()
+        # A setting may be declared in the class or in any of its bases below Section.
         for base in section.__mro__[: section.__mro__.index(Section)]:
             for name, text in _read_docstrings(base).items():
                 section.model_fields[name].description = section.model_fields[name].description or text
@@ -101,6 +102,7 @@ def _read_docstrings(section: type) -> dict[str, str]:
     except OSError:
         return {}
     texts = {}
+    # A docstring is the statement behind that of its setting: `name: type = ...`, then a string alone.
     for setting, text in itertools.pairwise(cast(ast.ClassDef, tree.body[0]).body):
         match setting, text:
             case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(docstring))):
@@ -125,7 +127,8 @@ def _write_reference(demo: Mapping[str, Any]) -> str:
     """Write the text of ``config/README.md``: one table per section. ``demo`` has the values of ``config.yaml`` by
     dotted name, which the tables show where they differ from the defaults."""
     fields, parts = documented_fields(), []
-    for section in ("", *(name for name, field in fields.items() if is_section(field))):
+    sections = [name for name, field in fields.items() if is_section(field)]
+    for section in ("", *sections):  # "": the settings in no section
         head = f"## `{section}`\n\n{_description(fields[section])}" if section else "## Top level"
         own = {name: field for name, field in fields.items() if name.rpartition(".")[0] == section}
         rows = [_table_row(name, field, demo) for name, field in own.items() if not is_section(field)]
@@ -157,6 +160,7 @@ def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
     ``demo`` has the values of ``config.yaml`` by dotted name; one that differs from the default is added."""
     default = field.get_default(call_default_factory=True)
     kind = _describe_type(field.annotation).removesuffix(" or empty")
+    # A choice of literals shows them all; any other type is shown where the default does not tell it.
     choices = kind.split(", ") if kind.startswith("`") else [kind] if default in (None, [], {}) else []
     value = ", ".join(dict.fromkeys([f"`{_to_yaml(default)}`", *choices]))
     if demo.get(name, default) != default:
@@ -180,6 +184,7 @@ def _paper_source(field: FieldInfo) -> Mapping[str, Any]:
 
 def _to_yaml(value: Any) -> str:
     """Write a value as YAML on one line."""
+    # YAML ends a single value by a line "...".
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).strip().removesuffix("\n...").strip()
 
 

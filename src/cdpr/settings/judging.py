@@ -33,10 +33,11 @@ class Matcher(Section):
 
 
 def unreadable_warning(asker: str, unreadable: int, answers: int) -> str:
-    """Write a warning for a model of whose ``answers`` answers too many were ``unreadable``: more than one in twenty
-    (:data:`UNREADABLE`). Empty where fewer were. Tables of names decide where an answer is unreadable.
+    """Write a warning where more than one in twenty of a model's answers could not be read (:data:`UNREADABLE`);
+    otherwise the text is empty. Tables of names decide in place of an unreadable answer.
 
-    ``asker`` names the task of the model: ``judge``, ``second judge`` or ``matcher``.
+    ``asker`` names the task of the model: ``judge``, ``second judge`` or ``matcher``. ``answers`` is the number of its
+    answers, ``unreadable`` the number of those that could not be read.
     """
     if unreadable <= UNREADABLE * answers:
         return ""

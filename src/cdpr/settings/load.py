@@ -27,11 +27,10 @@ def load_settings(*paths: str | Path) -> Settings:
     file, for one that is not YAML, and for an unknown key or an invalid value; the message names the key and the
     nearest valid one.
     """
-    is_complete = bool(paths) and Path(paths[0]).suffix == ".json"
-    of_run = re.fullmatch(r"resolved-([0-9a-f]{16})\.json", Path(paths[0]).name) if len(paths) == 1 else None
-    if of_run:
-        return _read_resolved(Path(paths[0]), of_run[1])
-    merged = {} if is_complete else registries()
+    first = Path(paths[0] if paths else "")
+    if len(paths) == 1 and (resolved := re.fullmatch(r"resolved-([0-9a-f]{16})\.json", first.name)):
+        return _read_resolved(first, expected=resolved[1])
+    merged = {} if first.suffix == ".json" else registries()
     for path in paths:
         merged = merge(merged, _read_yaml(path))
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
@@ -77,11 +76,12 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
     """Check a nested dictionary of settings and return it as :class:`Settings`. The sections ``experiments``,
     ``agents`` and ``models`` of the checkout are added, unless ``data`` has others. Raises SettingsError, which begins
     with ``source`` and names the first bad key and the nearest valid one."""
-    try:
+    try:  # the files of the registries are read only if `data` lacks one of them
         return Settings.model_validate(data if data.keys() >= REGISTRIES.keys() else {**registries(), **data})
     except ValidationError as error:
-        # A misspelt key is also a missing one: the misspelling is reported.
-        problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+        # A misspelt key is also a missing one: the first misspelling is reported, before other problems.
+        misspelt = [problem for problem in error.errors() if problem["type"] == "extra_forbidden"]
+        problem = [*misspelt, *error.errors()][0]
         path = [str(part) for part in problem["loc"]]
         if problem["type"] == "extra_forbidden":
             message = unknown_key(path)
@@ -131,8 +131,8 @@ def unknown_key(path: Sequence[str]) -> str:
     similar key: one in the same section, or else anywhere."""
     section, every_key, key = ".".join(path[:-1]), known_keys(), ".".join(path)
     siblings = [known for known in every_key if known.rpartition(".")[0] == section]
-    for candidates, cutoff in ((siblings, 0.5), (every_key, 0.75)):
-        names = dict.fromkeys(known.rpartition(".")[2] for known in candidates)
+    for candidates, cutoff in ((siblings, 0.5), (every_key, 0.75)):  # in other sections only closer names count
+        names = dict.fromkeys(known.rpartition(".")[2] for known in candidates)  # the last parts, each once
         if close := difflib.get_close_matches(path[-1], names, n=1, cutoff=cutoff):
             same_name = [known for known in candidates if known.rpartition(".")[2] == close[0]]  # in several sections
             nearest = difflib.get_close_matches(key, same_name, n=1, cutoff=0)[0]
@@ -175,21 +175,21 @@ def _ancestors() -> dict[str, set[str]]:
     ``training``."""
     sections = {key.rpartition(".")[0] for key in known_keys()}
     parts_of = {key: key.split(".") for key in known_keys() if key not in sections}
-    return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in parts_of.items()}
+    return {key: {".".join(parts[:n]) for n in range(1, len(parts) + 1)} for key, parts in parts_of.items()}
 
 
 def _restrict_section(section: Any, names: set[str], prefix: str, remedy: str) -> Any:
     """Copy a section of the settings so that only the keys ``names``, relative to it, can be read; reading another one
     raises UndeclaredSetting. ``prefix`` is the dotted name of the section with a dot behind, and ``remedy`` what to do,
     both for the message."""
-    below: dict[str, set[str]] = {}
+    names_in: dict[str, set[str]] = {}  # of each section in this one: "verl.nodes" is "nodes" in "verl"
     for name in names:
         first, _, rest = name.partition(".")
-        below.setdefault(first, set()).add(rest)
+        names_in.setdefault(first, set()).add(rest)
     copy = section.model_copy()
     for name in type(section).model_fields.keys() - names:
-        if name in below:
-            copy.__dict__[name] = _restrict_section(getattr(section, name), below[name], f"{prefix}{name}.", remedy)
+        if name in names_in:
+            copy.__dict__[name] = _restrict_section(getattr(section, name), names_in[name], f"{prefix}{name}.", remedy)
         else:
             copy.__dict__.pop(name, None)  # missing already in the copy of a copy
     copy.__dict__[RESTRICTED] = prefix, remedy

@@ -65,7 +65,7 @@ class Prices(Section):
     source: str = key("", "Where.")
 
     def usd(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Compute the cost in US dollars of calls that have these numbers of tokens together."""
+        """Compute the cost in US dollars of calls with these numbers of tokens in total."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
 
@@ -125,9 +125,8 @@ class ModelEntry(Section):
         """Return the further fields of a request unchanged. Raises ValueError for a field that other settings decide,
         such as ``temperature``."""
         if taken := sorted(_OURS & extra.keys()):
-            raise ValueError(
-                f"{', '.join(taken)}: set elsewhere; the limit of an answer and its sampling are in `sampling`"
-            )
+            remedy = "the limit of an answer and its sampling are in `sampling`"
+            raise ValueError(f"{', '.join(taken)}: set elsewhere; {remedy}")
         return extra
 
     @property

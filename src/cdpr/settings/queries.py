@@ -98,7 +98,7 @@ def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """List the files and folders that the settings name but that do not exist, each as (dotted name of the setting,
     path)."""
     missing = [(name, path) for name, path in user_files(settings) if not file_type(path)]
-    policy = settings.policy.model
+    policy = settings.policy.model  # `tiny`, or a folder
     return missing if policy == "tiny" or file_type(policy) else [*missing, ("policy.model", policy)]
 
 
@@ -113,12 +113,16 @@ def refuse_missing_paths(settings: Settings) -> None:
 def check_paths(settings: Settings) -> None:
     """Raise SettingsError for a path anywhere in the settings that programs of the pipeline would misread
     (:func:`check_path`)."""
-    models = {f"models.{name}.{key}": path for name, entry in settings.models.items()
-              for key, path in (("at", entry.folder), ("weights", entry.weights)) if path}  # fmt: skip
-    models |= {f"agents.{name}.model": agent.model for name, agent in settings.agents.items()
-               if agent.model and not agent.model.startswith(ADDRESSES)}  # fmt: skip
-    for name, path in [*user_files(settings), *models.items(), ("policy.model", settings.policy.model)]:
+    for name, path in user_files(settings):
         check_path(name, path)
+    for name, entry in settings.models.items():
+        for key, weights in (("at", entry.folder), ("weights", entry.weights)):
+            if weights:
+                check_path(f"models.{name}.{key}", weights)
+    for name, agent in settings.agents.items():
+        if agent.model and not agent.model.startswith(ADDRESSES):
+            check_path(f"agents.{name}.model", agent.model)
+    check_path("policy.model", settings.policy.model)
     for name, path in settings.paths:
         check_path(f"paths.{name}", path, ":")  # which separates the files of a list
 
@@ -141,6 +145,7 @@ def check_path(name: str, path: str, forbidden: str = "") -> None:
     ``name`` is the dotted name of the setting, for the message."""
     if not path or path.startswith("~"):
         raise SettingsError(f"{name}: {path!r}: write the path of the folder out; `~` is not your home here")
+    # Unicode's categories of control characters, surrogates, and separators of lines and paragraphs.
     if bad := [c for c in path if c in "{}<?\\" + forbidden or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]:
         raise SettingsError(f"{name}: {path!r}: a path cannot hold {bad[0]!r} here; rename the folder or file, "
                             "or make a link with another name")  # fmt: skip

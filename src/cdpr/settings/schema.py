@@ -132,10 +132,9 @@ class Policy(Section):
         """Return the settings unchanged. Raises ValueError where a response has no room for a request and a
         diagnosis."""
         if self.max_response_tokens < 2 * self.max_turn_tokens:
-            raise ValueError(
-                f"max_response_tokens ({self.max_response_tokens}) holds fewer than two turns of max_turn_tokens "
-                f"({self.max_turn_tokens}): no examination could be requested"
-            )
+            response = f"max_response_tokens ({self.max_response_tokens})"
+            turn = f"max_turn_tokens ({self.max_turn_tokens})"
+            raise ValueError(f"{response} holds fewer than two turns of {turn}: no examination could be requested")
         return self
 
 

@@ -50,8 +50,9 @@ class SettingsError(ValueError):
 
 
 RESTRICTED = "restricted"
-"""Attribute of a restricted copy of a section (:func:`cdpr.settings.load.restrict`): its dotted name with a dot behind,
-and what to do about a setting that it lacks. It is no field, so that copies are equal where their settings are."""
+"""Name of the attribute in which a restricted copy of a section (:func:`cdpr.settings.load.restrict`) keeps two texts
+for error messages: the dotted name of the section with a dot behind (``training.``), and what to do about a setting
+that the copy lacks. It is no pydantic field, so two copies with equal settings are equal."""
 
 
 class NoProject(SettingsError):
@@ -76,8 +77,9 @@ class Section(BaseModel):
             settings that it declares. Python calls this only for a missing attribute."""
             if name in type(self).model_fields:
                 prefix, remedy = self.__dict__.get(RESTRICTED, ("", ""))
-                raise UndeclaredSetting(f"reads the setting {prefix}{name}, which is not declared: {remedy}".replace(
-                    "KEY", f"{prefix}{name}"))  # fmt: skip
+                setting = f"{prefix}{name}"
+                remedy = remedy.replace("KEY", setting)
+                raise UndeclaredSetting(f"reads the setting {setting}, which is not declared: {remedy}")
             return super().__getattr__(name)
 
 

@@ -7,7 +7,6 @@ every sweep contains CDPR itself.
 
 import contextlib
 import functools
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -62,8 +61,8 @@ def why_not_trained(settings: Settings, name: str) -> str:
 
 
 def check_required(algorithm: type, settings: Settings) -> None:
-    """Raise SettingsError where a setting does not have the value that the class ``algorithm`` declares as the only one
-    it can train with (``requires``)."""
+    """Raise SettingsError where a setting has another value than the one that the class ``algorithm`` requires: its
+    attribute ``requires`` is a dictionary of values by dotted name, such as ``{"training.engine": "torch"}``."""
     if unmet := _unmet(algorithm, functools.partial(value_at, settings)):
         raise SettingsError(f"{unmet}; change it, or choose another training.algorithm")
 
@@ -88,6 +87,7 @@ def sweeps(settings: Settings, shown_in: str, every: bool = False) -> dict[str, 
     by_sweep = {}
     for name, sweep in settings.experiments.sweeps.items():
         if sweep.feeds == shown_in:
+            # A sweep that `experiments.swept` leaves out keeps the configuration's own value.
             most = points if swept is None or name in swept else 0
             values = _points(settings, sweep, None if every else most)
             by_sweep[name] = {value: _point_name(name, value) for value in values}
@@ -140,10 +140,10 @@ def _jobs(settings: Settings) -> dict[str, str]:
     equal settings. Left out are variants that are invalid, because the configuration chooses an algorithm that does not
     read what they change."""
     jobs: dict[str, str] = {}
-    first: dict[str, str] = {}
+    first_with: dict[str, str] = {}  # the first variant with each group of equal settings, which are the key as JSON
     for name in variants(settings):
         with contextlib.suppress(SettingsError):
-            jobs[name] = first.setdefault(resolve_variant(settings, name).model_dump_json(), name)
+            jobs[name] = first_with.setdefault(resolve_variant(settings, name).model_dump_json(), name)
     return jobs
 
 
@@ -165,8 +165,10 @@ def changed_settings(settings: Settings, name: str) -> Settings:
     if "training.algorithm" in change:
         changed["training"]["options"] = {}  # they belong to another algorithm
     for key, value in change.items():
-        inmost: Any = value
-        changed = merge(changed, functools.reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), inmost))
+        nested: Any = value  # for the key "a.b" {"a": {"b": value}}
+        for part in reversed(key.split(".")):
+            nested = {part: nested}
+        changed = merge(changed, nested)
     return parse_settings(changed, f"variant {name}")
 
 
@@ -185,9 +187,12 @@ def _find_variant(settings: Settings, name: str) -> Variant:
 
 
 def canonical(settings: Settings, base: Settings) -> Settings:
-    """Copy settings and reset every one that the training does not read to its default, so that settings that train the
-    same policy are equal. Unread weights of the utility are reset to those of ``base``, because every run reports the
-    utility."""
+    """Copy the settings of a training, with the default for every setting that it does not read. So two trainings that
+    make the same policy have equal canonical settings.
+
+    ``base`` is the configuration without the changes of a variant. Weights of the utility that the training does not
+    read are set to those of ``base`` instead of their defaults, because every run reports the utility.
+    """
     algorithm = algorithm_class(settings.training.algorithm)
     check_required(algorithm, settings)
     settings = algorithm.canonical_settings(settings)
@@ -195,7 +200,9 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     data["training"]["options"] = algorithm_options(settings).model_dump()
     for key in _unread_keys(_own_keys(settings)):
         *path, last = key.split(".")
-        section = functools.reduce(operator.getitem, path, data)
+        section = data
+        for part in path:
+            section = section[part]
         section[last] = value_at(base if path == ["utility"] else default, key)
     return parse_settings(data)
 
@@ -205,9 +212,11 @@ def restrict_to_algorithm(settings: Settings) -> Settings:
     reads, and what its class declares in ``reads``. Reading any other one raises UndeclaredSetting, whose message says
     what to declare."""
     name, own = settings.training.algorithm, algorithm_class(settings.training.algorithm).reads
-    line = f"reads = {(*own, 'KEY')}".replace("'", '"')
+    line = f"reads = {(*own, 'KEY')}".replace("'", '"')  # the line of Python to write, quoted as this code is
     remedy = f"write `{line}` in the class of the algorithm {name}, or its trainings would not change with the setting"
-    return restrict(settings, _read_keys(_own_keys(settings)) - expand_keys(RUNTIME, own), remedy)
+    # How often a training saves, for example, is no matter of an algorithm that does not declare it.
+    undeclared_runtime = expand_keys(RUNTIME, own)
+    return restrict(settings, _read_keys(_own_keys(settings)) - undeclared_runtime, remedy)
 
 
 def _own_keys(settings: Settings) -> tuple[str, ...]:
@@ -236,8 +245,7 @@ def _check_changes_are_read(name: str, change: Iterable[str], settings: Settings
     training, own = settings.training, _own_keys(settings)
     for key in change:
         if key not in _read_keys(own) and not key.startswith("training.options."):
-            raise SettingsError(
-                f"variant {name} sets {key}, which {training.algorithm} on the engine {training.engine} does not read; "
-                f"take the key out, or set training.algorithm to one that reads it (beside {', '.join(_SHARED)} this "
-                f"one reads {', '.join(own)})"
-            )
+            problem = f"which {training.algorithm} on the engine {training.engine} does not read"
+            reads = f"beside {', '.join(_SHARED)} this one reads {', '.join(own)}"
+            remedy = f"take the key out, or set training.algorithm to one that reads it ({reads})"
+            raise SettingsError(f"variant {name} sets {key}, {problem}; {remedy}")
