@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure_output()
     try:
         return args.call(args) or 0
-    except BrokenPipeError:
-        return 141
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
+        return 141  # 128 + SIGPIPE, as of any program that ends so
     except Exception as error:
         message = explain(error, args.settings)
         if message is None and not args.credentialed:
@@ -170,7 +170,8 @@ def _load_experiment(args: argparse.Namespace) -> Experiment:
 
 
 def _run_stage(args: argparse.Namespace) -> None:
-    """Run the jobs of a stage, one for each combination of the values of its options."""
+    """Run the jobs of a stage, one for each combination of the values of its options: with the runs a and b and the
+    data set c these are the jobs (a, c) and (b, c)."""
     names = STAGES[args.command].options
     jobs = [dict(zip(names, values, strict=True)) for values in product(*(getattr(args, name) for name in names))]
     inputs, outputs = _read_paths("--input", args.input), _read_paths("--output", args.output)
@@ -238,6 +239,7 @@ def _plan_training(args: argparse.Namespace) -> None:
     experiment = _load_experiment(args)
 
     def settings_of(run: str) -> Settings:
+        """The settings with which a run is trained."""
         return experiment.settings_of("train_policy", {"run": run})[0]
 
     settings = settings_of(args.run)
@@ -250,6 +252,7 @@ def _plan_training(args: argparse.Namespace) -> None:
     # A variant that cannot be trained has a column too, a forecast.
     columns = {_COMPARED.get(name, name): changed_settings(experiment.settings, name) for name in names}
     policy = Path(args.init_policy or settings.policy.model)
+    # The folder of unfinished work of a real job has its run key as name.
     print(write_plan(settings, policy, Path(experiment.state) / "RUN_KEY", columns, runs))
 
 
@@ -342,9 +345,8 @@ def _config(args: argparse.Namespace) -> int:
         print("\n".join(f"wrote {path}" for path in generate.write_files(Path())))
     else:
         outdated = generate.outdated_files(Path())
-        print(
-            "".join(f"{path} differs from src/cdpr/settings; run `cdpr config --write`\n" for path in outdated), end=""
-        )
+        for path in outdated:
+            print(f"{path} differs from src/cdpr/settings; run `cdpr config --write`")
     return 1 if outdated else 0
 
 

@@ -22,7 +22,7 @@ class Evidence(NamedTuple):
     training: tuple[str, ...] = ()
 
     def __or__(self, other: "Evidence") -> "Evidence":
-        """Unite two, with each evaluation and each training run once."""
+        """Unite the results of two tables or figures: each evaluation and each training run is listed once."""
         evaluations = dict.fromkeys(self.evaluations + other.evaluations)
         training = dict.fromkeys(self.training + other.training)
         return Evidence(tuple(evaluations), tuple(training))
@@ -63,10 +63,11 @@ def find_inspected(experiment: "Experiment") -> Evidence:
 def credited_evaluations(experiment: "Experiment") -> list[tuple[str, str]]:
     """List the evaluations, each a (run, data set), whose single decisions the inspector credits: those of our own
     policies, trained or not, that order examinations step by step."""
-    default_class = AgentEntry.model_fields["acts"].default
-    others = {name for name, agent in experiment.settings.agents.items()
-              if not agent.own_policy or agent.acts != default_class}  # fmt: skip
-    return [(run, dataset) for run, dataset in find_inspected(experiment).evaluations if run not in others]
+    step_by_step = AgentEntry.model_fields["acts"].default  # the class PolicyAgent
+    # Agents with a model of their own or of another class. Trained runs are no agents, so they are never among them.
+    not_ours = {name for name, agent in experiment.settings.agents.items()
+                if not agent.own_policy or agent.acts != step_by_step}  # fmt: skip
+    return [(run, dataset) for run, dataset in find_inspected(experiment).evaluations if run not in not_ours]
 
 
 _CONTROLLED = [controlled_name(dataset) for dataset in BENCHMARKS]

@@ -82,12 +82,16 @@ class Experiment:
         return {path: entry for path, entry in read_page().items() if open_cases or path != "tables/open_cases"}
 
     def evaluated_together(self) -> list[str]:
-        """List the runs that one job evaluates on all benchmarks, because starting a job for each would take longer
-        than its work. With the tiny policy, unless a server has it, these are its runs and the agents without a model;
-        otherwise there are none."""
+        """List the runs that are evaluated on all benchmarks by a single job. With the tiny policy an evaluation takes
+        less time than the start of a job of its own.
+
+        These are the runs of the tiny policy and the agents without a model, as far as tables and figures need all
+        benchmarks of them. Empty where the policy is another model, or on a server.
+        """
         if self.settings.policy.model != "tiny" or self.settings.serving.policies:
             return []
         pairs = {pair for stage in EVIDENCE for pair in self.evidence(stage).evaluations}
+        # Agents with a model of their own have jobs of their own.
         slow = {name for name, agent in self.settings.agents.items() if agent.model and not agent.own_policy}
         complete = {run for run, _ in pairs if all((run, dataset) in pairs for dataset in BENCHMARKS)}
         return sorted(complete - slow)
@@ -100,8 +104,8 @@ class Experiment:
         return "<results>/policies/warm_start" if policy.warm_started else policy.model
 
     def acting_policy(self, run: str) -> str | None:
-        """The folder of the model by which a run acts, or what the server of its job loads; None where the run needs no
-        folder."""
+        """The folder of the weights by which a run acts, loaded by this process or by the server of its job. None where
+        the run needs no folder: it acts without a model, or calls a model at an address or an id of the hub."""
         if is_trained(run):
             return f"<results>/training/{run}/policy"
         entry = self.settings.agents.get(run)
@@ -123,9 +127,11 @@ class Experiment:
         if stage not in EVIDENCE:
             raise SettingsError(f"{stage}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
         evidence = self.evidence(stage)
-        pairs, trained = evidence.evaluations if evaluations else (), filter(is_trained, evidence.runs)
-        paths = [f"<results>/evaluations/{run}/{d}.{ending}" for run, d in pairs for ending in ("jsonl", "run.json")]
-        paths += [f"<results>/training/{run}/{file}" for run in trained for file in training_files]
+        paths: list[str] = []
+        for run, dataset in evidence.evaluations if evaluations else ():
+            paths += [f"<results>/evaluations/{run}/{dataset}.{ending}" for ending in ("jsonl", "run.json")]
+        for run in filter(is_trained, evidence.runs):
+            paths += [f"<results>/training/{run}/{file}" for file in training_files]
         partial = self.settings.evaluation.partial
         return [path for path in paths if not partial or Path(self.resolve_path(path)).exists()]
 
@@ -228,14 +234,14 @@ class Experiment:
         for folder in map(Path, (self.results, self.state)):
             if self.settings.data.credentialed:
                 folder.mkdir(parents=True, exist_ok=True)
-                _make_private(folder)  # files from before the mark can be read by others, and their folder cannot
+                # Files from before the data were marked may be readable by others: the closed folder hides them.
+                _make_private(folder)
             try:
                 self._locks.append(hold(folder / ".lock", wait=False))  # Snakemake's own outlives a killed process
             except TimeoutError as error:
-                raise SettingsError(
-                    f"Another snakemake is at work here.\n{folder.absolute()} ({error})\n"
-                    "Wait for its end, or start this one with other paths.results and paths.state."
-                ) from None
+                problem = f"Another snakemake is at work here.\n{folder.absolute()} ({error})"
+                remedy = "Wait for its end, or start this one with other paths.results and paths.state."
+                raise SettingsError(f"{problem}\n{remedy}") from None
 
 
 def _make_private(folder: Path) -> None:
@@ -243,10 +249,9 @@ def _make_private(folder: Path) -> None:
     try:
         folder.chmod(0o700)
     except PermissionError:
-        raise SettingsError(
-            f"{folder.absolute()}: belongs to another user, and results of credentialed data are for their owner "
-            "alone; name other folders in paths.results and paths.state"
-        ) from None
+        problem = "belongs to another user, and results of credentialed data are for their owner alone"
+        remedy = "name other folders in paths.results and paths.state"
+        raise SettingsError(f"{folder.absolute()}: {problem}; {remedy}") from None
 
 
 def stage_of(name: str) -> Stage:

@@ -78,8 +78,9 @@ def _wait_for_lock(path: Path, name: str) -> ExitStack:
 
 
 def _move_outputs(name: str, partial: Mapping[str, Path], outputs: Mapping[str, Path]) -> None:
-    """Rename the files and folders ``partial`` that the stage ``name`` has written to ``outputs``. Raises StageError
-    where one is missing; then none is renamed."""
+    """Rename the outputs of the stage ``name``, files or folders, from their temporary paths ``partial`` to their paths
+    ``outputs``. Both are dictionaries with the same names of outputs. Raises StageError where an output was not
+    written; then none is renamed."""
     for label, path in partial.items():
         if not path.exists():
             raise StageError(f"stage {name} ended without writing its output {label!r} ({outputs[label]})")
@@ -93,7 +94,8 @@ _counted = 0.0  # CPU seconds of this process that are in records
 
 
 def _count_cpu_seconds() -> float:
-    """Return the CPU seconds of this process since the last call, or since its start: imports belong to a job."""
+    """Return the CPU seconds of this process since the last call. The first call counts from the start of the process,
+    so the imports count for its first job."""
     global _counted
     before, _counted = _counted, time.process_time()
     return round(_counted - before, 3)

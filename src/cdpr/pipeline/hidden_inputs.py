@@ -28,8 +28,11 @@ _PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "
 
 
 class HiddenInputs(NamedTuple):
-    """``values``: JSON values by name, such as digests of files. ``modules``: modules that the job imports by a name in
-    the settings, so that no ``import`` statement shows them."""
+    """What decides the outputs of a job beside its settings and input files.
+
+    - ``values``: JSON values by name, such as digests of files.
+    - ``modules``: modules that the job imports by a name in the settings, so that no ``import`` statement shows them.
+    """
 
     values: Mapping[str, Any] = MappingProxyType({})
     modules: tuple[str, ...] = ()
@@ -40,19 +43,21 @@ class HiddenInputs(NamedTuple):
 
 
 def describe_datasets(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Digests of what reports print about each data set: its label, licence, links, ..."""
+    """Describe a report: a digest of what it prints about each data set (label, licence, links, ...), by data set."""
     printed = {name: digest({part: getattr(entry, part) for part in _PRINTED}) for name, entry in DATASETS.items()}
     return HiddenInputs({"data_sets": printed})
 
 
 def describe_table(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Tables print the data sets, and the paper's figures and claims, which no rule has as input."""
+    """Describe a table: what it prints about data sets, and the digest of the folder ``workflow/paper`` with the
+    paper's numbers and claims, which no rule names as an input."""
     paper = experiment.digests.digest(str(project_folder() / "workflow/paper"))
     return describe_datasets(experiment, options) | HiddenInputs({"paper": paper})
 
 
 def describe_page(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """The results page prints the data sets, its own texts, and tables, whose modules it imports by name."""
+    """Describe the results page: what it prints about data sets, a digest of its texts, and the modules of the tables
+    on it, which it imports by name."""
     entries = experiment.page().values()
     modules = tuple(entry.module for entry in entries if entry.module)
     page = HiddenInputs({"page": digest([asdict(entry) for entry in entries])}, modules)
@@ -60,13 +65,14 @@ def describe_page(experiment: "Experiment", options: Options) -> HiddenInputs:
 
 
 def describe_inspector(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """The inspector prints the data sets, judges again, and writes the prompts of the policy."""
+    """Describe the inspector: what it prints about data sets, the models with which it judges diagnoses again, and the
+    module that writes the policy's prompts."""
     judging = _describe_judging(experiment, DECIDING)
     return describe_datasets(experiment, options) | judging | HiddenInputs(modules=("cdpr.agents.policy",))
 
 
 def describe_import(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """How the raw files of a data set are read."""
+    """Describe an import of raw files: the role and importer of its data set, and whether that is credentialed."""
     entry = DATASETS[options["dataset"]]
     credentialed = experiment.settings.data.source(options["dataset"]).credentialed
     values = {"role": entry.role, "importer": entry.importer, "credentialed": credentialed}
@@ -74,15 +80,19 @@ def describe_import(experiment: "Experiment", options: Options) -> HiddenInputs:
 
 
 def describe_hospital(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Which functions write the raw files of the synthetic hospital, and how many cases."""
+    """Describe the synthetic hospital: of each data set that it writes, the function and the setting with the number of
+    cases."""
     entries = {name: entry for name, entry in DATASETS.items() if entry.writer}
     values = {name: [entry.writer, entry.size] for name, entry in entries.items()}
     return HiddenInputs({"writers": values}, tuple(entry.writer.partition(":")[0] for entry in entries.values()))
 
 
 def _describe_judging(experiment: "Experiment", keys: Collection[str]) -> HiddenInputs:
-    """The models that judge and match, of the settings ``keys``: how they are requested, digests of weights that the
-    job loads itself, and the modules that call them. Empty where tables of names do it alone."""
+    """Describe the models that judge diagnoses and match requests: how answers are requested from each, the digest of
+    its weights if the job loads them itself, and the modules that call it. Empty where tables of names do it alone.
+
+    ``keys`` are the settings that name these models, such as ``judge.model``; other models are left out.
+    """
     models = {key: model for key, model in judging_models(experiment.settings).items() if key in keys}
     values: dict[str, Any] = {key: model.request_settings() for key, model in models.items()}
     modules: list[str] = []
@@ -94,12 +104,14 @@ def _describe_judging(experiment: "Experiment", keys: Collection[str]) -> Hidden
 
 
 def describe_credit(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Credit is computed by a policy of this process, and by the judges."""
-    return _describe_judging(experiment, DECIDING) | HiddenInputs(modules=(module_of(""),))
+    """Describe a computation of credit: the models that judge, and the module with which this process runs the
+    policy."""
+    return _describe_judging(experiment, DECIDING) | HiddenInputs(modules=(module_of("folder"),))
 
 
 def describe_training(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """A training runs an algorithm, whose options may name data files, the judges, and what verl loads by name."""
+    """Describe a training: the digests of files that the options of its algorithm name, the models that judge, and the
+    modules of the algorithm, of the policy, and of what verl loads by name."""
     training = experiment.settings_of("train_policy", options)[0].training
     modules = ["cdpr.training.algorithm", algorithm_module(training.algorithm), "cdpr.llm.sampler"]
     if training.engine == "verl":
@@ -110,8 +122,9 @@ def describe_training(experiment: "Experiment", options: Options) -> HiddenInput
 
 
 def describe_evaluation(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """An evaluation, or a decision in the expert study, runs an agent and all judges; the files that the agent reads
-    and the number of open cases count."""
+    """Describe an evaluation of an agent, or its decisions in the expert study: the agent and its model, all models
+    that judge, the digests of files that the agent reads, the number of cases of an open data set, and the modules of
+    the agent."""
     settings, run = experiment.settings, options["run"]
     values: dict[str, Any] = {"agent": _describe_agent(experiment, run)}
     if settings.judge.second == TABLES:
@@ -125,9 +138,12 @@ def describe_evaluation(experiment: "Experiment", options: Options) -> HiddenInp
 
 
 def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
-    """Describe the class of an agent and how its model is requested and served. A model of models.yaml is described by
-    its entry, whatever its address, and one that the agent names itself by its address. The policy of a trained run is
-    an input of the job, so only its server is described."""
+    """Describe an agent for a run key, as a JSON value: its class, its model, and the server of the model.
+
+    A model of models.yaml is described by its entry without the address, since the same model may move. A model that
+    the agent names itself is described by its address. The policy of a trained run is an input of the job, so only its
+    server is described.
+    """
     settings = experiment.settings
     entry = agent_entry(settings, run)
     model = model_of(settings, entry)
@@ -137,7 +153,7 @@ def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
         description["served"] = server | (model.model_dump(include={"weights", "serve"}) if model else {})
     if run in settings.agents:
         loaded = experiment.acting_policy(run)
-        if loaded and not loaded.startswith("<results>"):
+        if loaded and not loaded.startswith("<results>"):  # else another job makes it, and Snakemake sees changes
             description["weights"] = experiment.digests.digest(loaded)
         address = None if entry.model in settings.models else entry.model
         description |= {"acts": entry.acts, "model": address, "request": model and model.request_settings()}
@@ -145,11 +161,12 @@ def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
 
 
 def describe_study(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Whether all cases are synthetic, which the analysis and the forms of the expert study print."""
+    """Describe the analysis of the expert study: whether all cases are synthetic, which it prints."""
     return HiddenInputs({"synthetic": all_synthetic(experiment.settings)})
 
 
 def describe_forms(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """The forms of the expert study print the data sets, and why methods are left out of the comparison."""
+    """Describe the forms of the expert study, which print data sets, why methods are left out of the comparison, and
+    whether all cases are synthetic."""
     reasons = HiddenInputs({"left_out": left_out(experiment.settings)})
     return reasons | describe_study(experiment, options) | describe_datasets(experiment, options)

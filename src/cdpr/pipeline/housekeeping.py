@@ -57,24 +57,28 @@ def record_of(experiment: Experiment, result: Path) -> Path:
     for path in (result.resolve(), *result.resolve().parents):
         if path in records:
             return records[path]
-    outputs = [str(path) if (name := os.path.relpath(path)).startswith("..") else name for path in records]
+    # Paths as a user types them: relative, unless they are outside of this folder.
+    relative = {path: os.path.relpath(path) for path in records}
+    outputs = [str(path) if name.startswith("..") else name for path, name in relative.items()]
     similar = difflib.get_close_matches(str(result), outputs, 3, 0.5)
+    # Outputs of the same name in other folders, or with another ending.
     similar += sorted(path for path in outputs if Path(path).stem == result.stem and path not in similar)
     advice = f"did you mean {' or '.join(similar[:3])}?" if similar else f"results are in {experiment.results}"
     raise SettingsError(f"{result}: no job has written it; {advice}")
 
 
 def list_differences(experiment: Experiment, record: Path) -> list[str]:
-    """List what has changed since a ``run.json`` was written, one line each, also of the results that it was made from;
-    empty when it is current."""
+    """List what has changed since the ``run.json`` at ``record`` was written: one line for each change of its job, and
+    of the jobs from whose results it was made, directly or not. Empty where the result is current."""
     records = _records_by_output(experiment)
     lines, waiting = list[str](), [record]
     for path in waiting:  # the list grows while it is read
         old = RunRecord.read(path)
-        changes = [exchanged] if (exchanged := old.describe_exchange(path)) else _list_changes(experiment, old)
+        exchanged = old.describe_exchange(path)
+        changes = [exchanged] if exchanged else _list_changes(experiment, old)
         lines += [line if path == record else f"{path}: {line}" for line in changes]
         inputs = [file.path for file in old.inputs.values()]
-        if old.stage in EVIDENCE:
+        if old.stage in EVIDENCE:  # a table or figure: its record lists no inputs without a name
             inputs += map(experiment.resolve_path, experiment.files_behind(old.stage))
         earlier = {records[Path(name).resolve()] for name in inputs if Path(name).resolve() in records}
         waiting += sorted(earlier - {*waiting})

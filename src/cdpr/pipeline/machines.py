@@ -53,7 +53,7 @@ def follow_jobs(executor: Any) -> str:
 
 
 def training_machine(settings: Settings) -> dict[str, Any]:
-    """The resources of a training job."""
+    """The resources of a training job by Snakemake's names for them: ``{"gpu": 2, "mem_mb": 128000, ...}``."""
     verl = settings.training.verl
     if settings.training.engine != "verl":
         return _with_gpus(1) if _uses_gpu(settings) else dict(_CPU)
@@ -79,14 +79,15 @@ def training_threads(settings: Settings) -> int:
 
 
 def acting_machine(settings: Settings, elsewhere: Collection[str] = ()) -> dict[str, Any]:
-    """The resources of a job in which a policy acts. Reference policies need no model, and the model of the runs
-    ``elsewhere`` is on the server of another job: such jobs request no GPU."""
+    """The resources of a job in which a policy acts, for a rule: values by name, or, where the policy needs a GPU,
+    functions of the job's wildcards (:func:`by_wildcards`). Reference policies need no model, and the model of the runs
+    ``elsewhere`` is on the server of another job: jobs of these runs request no GPU."""
     if not _uses_gpu(settings):
         return dict(_CPU)
     without_gpu = {name for name, entry in settings.agents.items() if entry.knows_hospital} | {*elsewhere}
-    gpu = _with_gpus(1)
-    memory = {"mem_mb": gpu["mem_mb"]}
-    return by_wildcards(lambda wildcards: memory if getattr(wildcards, "run", "") in without_gpu else gpu, gpu)
+    with_gpu = _with_gpus(1)
+    memory_alone = {"mem_mb": with_gpu["mem_mb"]}
+    return by_wildcards(lambda job: memory_alone if getattr(job, "run", "") in without_gpu else with_gpu, with_gpu)
 
 
 def acting_threads(settings: Settings) -> int:
@@ -95,8 +96,8 @@ def acting_threads(settings: Settings) -> int:
 
 
 def serving_machine(machine: Machine) -> dict[str, Any]:
-    """The resources of a job with a model server; ``servers`` lets a profile say how many run on one machine at a
-    time."""
+    """The resources of a job with a model server on ``machine``, by name. ``servers`` is 1 for each such job, so a
+    profile can limit how many run on one machine at a time."""
     gpus = _with_gpus(machine.gpus) if machine.gpus else {}
     return {**gpus, "mem_mb": 1000 * machine.memory_gb, "runtime": 60 * machine.hours, "servers": 1}
 

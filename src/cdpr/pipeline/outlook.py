@@ -12,23 +12,31 @@ _SHORT = 1.5  # seconds of a job that the file does not list
 
 
 def forecast(jobs: Sequence[tuple[str, int]], cores: int | None = None, overlays: Iterable[str | Path] = ()) -> str:
-    """Forecast how long jobs take by the figures of ``workflow/durations.yaml``, as text: "about 12 min on 2 cores". It
-    is unknown for overlays that are not in that file, and on a cluster (``cores`` is None). ``jobs`` are pairs (rule,
-    threads), ``overlays`` the files after ``--configfile``."""
+    """Forecast how long jobs take, as text: "about 12 min on 2 cores". The seconds of each rule are those of
+    ``workflow/durations.yaml``.
+
+    ``jobs`` are pairs (rule, threads), ``cores`` the cores of this machine, ``overlays`` the files after
+    ``--configfile``. Returns "for an unknown time" on a cluster (``cores`` is None), and for overlays or rules whose
+    seconds that file does not know.
+    """
     configuration = "+".join(Path(overlay).stem for overlay in overlays) or "config"
     durations = read_shipped("workflow/durations.yaml").get(configuration)
     seconds = {rule: (durations or {}).get(rule, _SHORT) for rule, _ in jobs}
-    if not durations or cores is None or None in seconds.values():
+    if not durations or cores is None or None in seconds.values():  # null in the file: unknown
         return "for an unknown time"
-    # No number of cores shortens one job of every rule, one after another.
+    # All work shared by the cores, but at least one job of every rule, one after another, which no core shortens.
     total = max(sum(seconds[rule] * threads for rule, threads in jobs) / cores, sum(seconds.values()))
     amount = f"{total:.0f} s" if total < 90 else f"{total / 60:.0f} min" if total < 5400 else f"{total / 3600:.1f} h"
     return f"about {amount} on {cores} cores"
 
 
 def outcome(experiment: Experiment, files: Sequence[str], logs: Sequence[str]) -> str:
-    """Write the last lines of a successful run. ``files`` are those of its targets; for targets without files their
-    ``logs`` are printed."""
+    """Write the last lines that a successful run of the workflow prints.
+
+    ``files`` are the files of its targets. If the results page is one of them, the lines are its path, what it says,
+    and how to open MLflow; otherwise the names of the files. Without files, for targets that only say something, they
+    are the texts of the ``logs``.
+    """
     page = f"{experiment.results}/report.html"
     if not files:
         return "\n".join(Path(log).read_text(encoding="utf-8").strip() for log in logs)

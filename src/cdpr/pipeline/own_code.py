@@ -34,8 +34,10 @@ class UndeclaredFile(SettingsError):
 
 def watch(settings: Settings) -> None:
     """Watch the user's modules among algorithms, agents and importers; called before they are imported."""
+    # Dictionaries of settings, which may name algorithms and files.
     changes = [settings.training.options, *(variant.change for variant in variants(settings).values())]
     algorithms = [settings.training.algorithm, *(c["training.algorithm"] for c in changes if "training.algorithm" in c)]
+    # Names of modules, or `module:function`.
     named = [*map(algorithm_module, map(str, algorithms)), *(entry.acts for entry in settings.agents.values()),
              *(entry.importer for entry in DATASETS.values() if entry.importer)]  # fmt: skip
     roots = {name.partition(":")[0] for name in named if name.split(".")[0] != PACKAGE}
@@ -53,10 +55,13 @@ def watch(settings: Settings) -> None:
 
 
 def named_files(value: Any) -> list[str]:
-    """List the texts in a JSON-like value that are paths of files, or of folders if they have a slash."""
+    """List the texts in a JSON-like value, at any depth, that are paths of existing files, or of existing folders if
+    they have a slash (a single word may have the name of a folder by chance)."""
     if isinstance(value, str):
         return [value] if Path(value).is_file() or ("/" in value and Path(value).is_dir()) else []
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    parts = value if isinstance(value, (list, tuple)) else ()  # numbers and such name no file
     return [path for part in parts for path in named_files(part)]
 
 
@@ -68,17 +73,18 @@ def allow(paths: Iterable[str | Path]) -> None:
 def check() -> None:
     """Raise UndeclaredFile for a file that was read although it is not declared, also where the error was caught."""
     if _faults:
-        fault, _faults[:] = _faults[0], []
-        raise UndeclaredFile(fault)
+        first = _faults[0]
+        _faults.clear()
+        raise UndeclaredFile(first)
 
 
 def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
     """Audit hook of Python: raises UndeclaredFile when a module of the user opens a file that is not declared. A file
-    that such a module writes may be read later."""
+    that such a module writes may be read later. ``arguments`` of the event ``open`` are path, mode and flags."""
     if event != "open" or not isinstance(arguments[0], (str, os.PathLike)) or not (module := _user_module_at_work()):
         return
     path, written = os.path.realpath(arguments[0]), arguments[2] & os.O_ACCMODE == os.O_WRONLY
-    if path.endswith(".pyc"):
+    if path.endswith(".pyc"):  # compiled by Python from the module that is read
         path = importlib.util.source_from_cache(path) if "__pycache__" in path else path[:-1]
     if written:
         _allowed.add(path)
@@ -91,7 +97,8 @@ def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _user_module_at_work() -> str:
     """The file of the user's module that opens a file, directly or through a function of a library; empty where none
-    does. What a library reads while it is imported, and what this package reads, is no matter of the user's module."""
+    does. It is also empty for what a library reads while it is imported, and for what this package reads, except by
+    ``cdpr.files``, whose functions read files for their callers."""
     frame = sys._getframe(2)
     while (file := _real_path(frame.f_code.co_filename)) not in _user_modules:
         of_package = file.startswith(_OURS) and file != _FILES_MODULE

@@ -34,10 +34,12 @@ def code_digest(roots: Sequence[str], source: Path = PACKAGE_FOLDER, cache: Dige
     modules = import_closure(roots, source, cache)
     for name in modules:
         digest.update(f"{name}={_read_module(name, source, cache)[0]}\n".encode())
-    for file in sorted({file for name in modules if not _is_ours(name) for file in files_of(name)}):
+    user_files = {file for name in modules if not _is_ours(name) for file in files_of(name)}
+    for file in sorted(user_files):
         digest.update(f"{file.name}={cache.digest(file)}\n".encode())
     with_data = [name for name in modules if _is_ours(name) and not name.startswith(SETTINGS)]
-    for folder in sorted({path.parent for name in with_data if (path := file_of(name, source))} - {source}):
+    data_folders = {path.parent for name in with_data if (path := file_of(name, source))}
+    for folder in sorted(data_folders - {source}):  # the package's own folder has no data files
         for file, content in _data_digests(folder):
             digest.update(f"{file.relative_to(source).as_posix()}={content}\n".encode())
     cache.save()
@@ -80,9 +82,10 @@ def files_of(name: str) -> list[Path]:
     """List the data files and folders that a module of the user names in ``FILES = (...)``, relative to its folder."""
     if (path := file_of(name)) is None:
         return []
-    assigned = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign)]
-    lists = [node.value for node in assigned if "FILES" in [getattr(target, "id", "") for target in node.targets]]
-    return [path.parent / file for value in lists for file in ast.literal_eval(value)]
+    # The module is parsed, not imported: the values of its assignments `FILES = ...` must be literals.
+    assignments = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign)]
+    values = [node.value for node in assignments if "FILES" in [getattr(target, "id", "") for target in node.targets]]
+    return [path.parent / file for value in values for file in ast.literal_eval(value)]
 
 
 # The caches below last as long as the process: one planning asks for the same file many times.
@@ -93,6 +96,7 @@ def file_of(name: str, source: Path = PACKAGE_FOLDER) -> Path | None:
     """Find the file of a module, without importing it; None where there is none. ``source`` is the folder of this
     package; other modules are searched for on ``sys.path``."""
     top, *rest = name.split(".")
+    # An empty entry of sys.path is the working directory.
     bases = [source] if top == PACKAGE else [Path(folder or ".") / top for folder in sys.path]
     stems = [base.joinpath(*rest) for base in bases]
     files = (path for stem in stems for path in (stem / "__init__.py", stem.with_suffix(".py")))
@@ -101,16 +105,20 @@ def file_of(name: str, source: Path = PACKAGE_FOLDER) -> Path | None:
 
 @functools.cache
 def _read_module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
-    """The digest of a module's code, and all names that it may import; some of them are no modules."""
+    """The digest of a module's code, and all names that it may import. Some of these are no modules: of ``from a import
+    b`` both ``a`` and ``a.b`` are listed."""
     path = file_of(name, source)
     assert path  # of a name that has a file
+    # This file too, since an edit of `_parse_module` may change its result.
     stamp = [[file.stat().st_size, file.stat().st_mtime_ns] for file in (path, Path(__file__))]
     return cache.remember(f"module {path.resolve()}", stamp, lambda: _parse_module(path, name))
 
 
 def _parse_module(path: Path, name: str) -> tuple[str, list[str]]:
-    """Compute what :func:`_read_module` returns, from the file of the module ``name``."""
+    """Compute the digest of the code in ``path``, the file of the module ``name``, and list the names that it may
+    import, sorted. :func:`_read_module` keeps both in a cache."""
     tree = _CodeThatRuns().visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+    # The package to which `from . import` refers, as the parts of its name.
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -119,7 +127,9 @@ def _parse_module(path: Path, name: str) -> tuple[str, list[str]]:
             if any(alias.name == PACKAGE and alias.asname for alias in node.names):
                 names |= set(PUBLIC)  # `import cdpr as c`: any public name may be used
         elif isinstance(node, ast.ImportFrom):
+            # Each dot after the first goes up one package.
             parent = package[: len(package) - node.level + 1] if node.level else []
+            # `from . import name` has no module.
             base = ".".join([*parent, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == PACKAGE:
@@ -154,7 +164,9 @@ class _CodeThatRuns(ast.NodeTransformer):
 
 @functools.cache
 def _data_digests(folder: Path) -> list[tuple[Path, str]]:
-    """The path and SHA-256 of each file other than Python in a package, without its sub-packages."""
+    """The path and SHA-256 of each file other than Python in the package in ``folder``, also in its sub-folders, but
+    not in sub-packages."""
     files = [path for path in sorted(folder.rglob("*")) if path.suffix not in (".py", ".pyc") and path.is_file()]
+    # Of each file the nearest folder that is a package.
     packages = [next(parent for parent in path.parents if (parent / "__init__.py").exists()) for path in files]
     return [(path, file_digest(path)) for path, package in zip(files, packages, strict=True) if package == folder]

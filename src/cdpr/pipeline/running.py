@@ -41,8 +41,8 @@ def request_jobs(
         raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
 
     def paths_of(number: int, files: PathLists) -> dict[str, str]:
-        """The paths of one job, by name."""
-        return {name: paths[number % len(paths)] for name, paths in files.items()}
+        """The paths of the job with this number, by name: each is its own, or the only one."""
+        return {name: paths[number if len(paths) > 1 else 0] for name, paths in files.items()}
 
     key = key if len(jobs) == 1 else None
     return [JobRequest(stage, jobs[n], paths_of(n, inputs), paths_of(n, outputs), key) for n in range(len(jobs))]
@@ -101,6 +101,7 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
         job.inputs["results"] = Path(experiment.results)
         job.page = tuple(experiment.page().values()) if name == "write_report" else ()
         job.server = server
+        # What modules of the user may read.
         own_code.allow([*job.inputs.values(), *job.out.values(), job.state])
         is_live = stage.live and settings.tracking.mlflow
         with live_run(settings, begun, job.state) if is_live else nullcontext():
@@ -110,14 +111,15 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
 
 
 def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[str, Path]) -> RunRecord:
-    """Write what is known of a job before it runs. Its run key has the digest of its inputs behind it, because
-    unfinished work belongs to its inputs too."""
+    """Write the record of a job as far as it is known before the job runs. The run key in it is KEY-DIGEST, the key of
+    the job and a digest of its inputs, because unfinished work of other inputs must not be continued."""
     name, options = request.stage, request.options
     settings, seed = experiment.settings_of(name, options)
     trained = TrainedRun.parse(run := options.get("run", ""))
     tags = {"variant": trained.variant, "seed": str(trained.seed)} if trained else {"variant": run} if run else {}
     digests = frame.describe_files({label: path for label, path in inputs.items() if path.exists()})
     contents = [part for file in digests.values() for part in list_contents(Path(file.path), file.sha256)]
+    # The results behind a table or figure have no names in its rule, so `inputs` lacks them: their records count.
     behind = map(experiment.resolve_path, experiment.files_behind(name) if name in EVIDENCE else [])
     records = [Path(path) for path in behind if path.endswith("run.json") and Path(path).exists()]
     contents += [part for record in records for part in list_contents(record, "")]

@@ -52,7 +52,9 @@ def served_jobs(experiment: Experiment) -> list[ServedJob]:
     for run, dataset in dict.fromkeys(pair for name in EVIDENCE for pair in experiment.evidence(name).evaluations):
         entry = agent_entry(experiment.settings, run)
         if is_served(experiment.settings, entry):
-            model = (POLICY if run in experiment.settings.agents else run) if entry.own_policy else str(entry.model)
+            # A policy is the one that training starts from, which agents share, or that of a trained run.
+            policy = POLICY if run in experiment.settings.agents else run
+            model = policy if entry.own_policy else str(entry.model)
             evaluations.setdefault((model, _dataset_group(dataset)), []).append((run, dataset))
     return [ServedJob(model + group, model, tuple(pairs)) for (model, group), pairs in evaluations.items()]
 
@@ -72,7 +74,7 @@ def machine_of(experiment: Experiment, job: ServedJob) -> Machine:
 
 
 def key_of(experiment: Experiment, evaluations: Iterable[tuple[str, str]]) -> str:
-    """The digest of the run keys of several evaluations, each a (run, data set)."""
+    """The run key of a job that runs several evaluations, each a (run, data set): the digest of their run keys."""
     return digest([experiment.key(_STAGE, run=run, dataset=dataset) for run, dataset in evaluations])
 
 

@@ -31,7 +31,6 @@ _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "traini
              "study.states", *DECISIONS)  # fmt: skip
 # Settings that every stage may read and that change no result.
 _NEUTRAL = ("tier", "paths", "tracking")
-_RUN_AND_DATASET = ("run", "dataset")
 _ENGINES = {"torch": "torch.trainer", "verl": "verl.launch"}
 
 
@@ -82,7 +81,7 @@ class Stage:
         reads = [key.format(**options) for key in self.reads]
         ignores = [key.format(**options) for key in self.ignores]
         declared = self.own_reads(settings, options)
-        restrict(settings, declared)  # raises
+        restrict(settings, declared)  # raises SettingsError for a name that does not exist
         return expand_keys(reads, ignores) | expand_keys(declared)
 
 
@@ -93,7 +92,8 @@ TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT.items() if "\nde
 
 
 def _report_stage(call: str) -> Stage:
-    """Make the stage of a table or figure, whose function is ``call``. Tables print the paper's numbers too."""
+    """Make the stage of a table or figure, whose function is ``call`` (``module:write_NAME``, ``module:plot_NAME``).
+    Tables print the paper's numbers beside ours, so these enter the run key of a table."""
     describe = hidden.describe_table if ":write" in call else hidden.describe_datasets
     return Stage(call, _REPORTED, ("training.save_every",), hidden=describe)
 
@@ -136,7 +136,7 @@ STAGES = {
         "cdpr.evaluation.evaluate_agent:evaluate_agent",
         ("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
          "training.temperature", *DECISIONS),
-        ("agents", "frameworks", "evaluation.open_cases", *_JUDGED), _RUN_AND_DATASET,
+        ("agents", "frameworks", "evaluation.open_cases", *_JUDGED), ("run", "dataset"),
         hidden.describe_evaluation, own_reads=_agent_reads, experiment="cdpr/evaluation",
     ),
     "check_headroom": Stage(
@@ -151,7 +151,7 @@ STAGES = {
     "credit_workups": Stage(
         "cdpr.evaluation.credit_workups:credit_workups",
         ("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed", "training.temperature", *DECISIONS),
-        _JUDGED, _RUN_AND_DATASET, hidden.describe_credit, files=("policy.model",),
+        _JUDGED, ("run", "dataset"), hidden.describe_credit, files=("policy.model",),
     ),
     "sample_states": Stage(
         "cdpr.study.sampling:sample_states",

@@ -40,6 +40,7 @@ def systems(experiment: "Experiment") -> list[System]:
     """Return for each row of the main table, in its order, the model that it needs and what is missing to run it; then
     the same for the models that judge and match, if there are any."""
     settings, listed = experiment.settings, []
+    # A method that is not run has the paper's name for it, not that of the agent.
     agent_of_method = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
         name = agent_of_method.get(method.name)
@@ -153,9 +154,10 @@ def _address_lacks(settings: Settings, key: str, name: str, address: str, model:
     credentialed = [dataset for dataset in BENCHMARKS if settings.data.source(dataset).credentialed]
     try:
         if settings.calls.budget_usd is not None and has_unknown_cost(model, address):
-            prices = f"models.{name}.prices" if name in settings.models else None
-            yield (f"{prices or f'an entry of `models` for {name}, with `prices`'}: what its answers cost "
-                   "({input: 0, output: 0} where they are free), since calls.budget_usd is set")  # fmt: skip
+            new_entry = f"an entry of `models` for {name}, with `prices`"
+            prices = f"models.{name}.prices" if name in settings.models else new_entry
+            free = "({input: 0, output: 0} where they are free)"
+            yield f"{prices}: what its answers cost {free}, since calls.budget_usd is set"
         is_here = kind_of(address) == "openai" and is_local(address)
         if credentialed and not is_here and not (settings.governance.remote_agreement or "").strip():
             yield (f"governance.remote_agreement: the agreement under which the text of {', '.join(credentialed)}"
