@@ -122,6 +122,7 @@ def figure(text: str) -> str:
 def html(value: Any) -> Any:
     """Replace the control characters of a text by U+FFFD, for a template that escapes markup by itself. Values of other
     types are returned unchanged."""
+    # Of the same type, since jinja2's Markup, a str that is safe already, must not be escaped again.
     return type(value)(terminal(value)) if isinstance(value, str) and _CONTROLS.search(value) else value
 
 

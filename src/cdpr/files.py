@@ -71,6 +71,7 @@ def write_csv(
 def write_gz(path: str | Path, parts: Iterable[bytes]) -> Path:
     """Write a gzip file with the joined ``parts``, whole or not at all; returns the path. Equal contents give equal
     bytes on every system, because the header has no time and is written by Python, unlike that of ``gzip.compress``."""
+    # GzipFile: no name in the header, mode, level of compression, the file, no time in the header.
     with replacing(path) as partial, partial.open("wb") as target, gzip.GzipFile("", "wb", 6, target, 0) as packed:
         packed.writelines(parts)
     return Path(path)
@@ -130,9 +131,8 @@ def read_table(
         raise error(f"{path}:{first}: a column appears twice")
     for line, fields in records[1:]:
         if len(fields) != len(header):
-            raise error(
-                f"{path}:{line}: expected {len(header)} fields, as in the header, but the row has {len(fields)}"
-            )
+            counts = f"expected {len(header)} fields, as in the header, but the row has {len(fields)}"
+            raise error(f"{path}:{line}: {counts}")
     return [(f"{path}:{line}", dict(zip(header, fields, strict=True))) for line, fields in records[1:]]
 
 
@@ -208,6 +208,7 @@ class DigestCache:
         if not file_type(path):
             return "absent"
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        # Names, sizes and times of change (nanoseconds), by which a change of the content is noticed.
         stamp = [[str(f.relative_to(path)), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
         value = self.remember(str(path.resolve()), stamp, lambda: path_digest(path))
         self.save()
@@ -215,7 +216,11 @@ class DigestCache:
 
     def remember(self, name: str, stamp: list, compute: Callable[[], Any]) -> Any:
         """Return the value that is stored under ``name``, if it was stored with an equal ``stamp``. Otherwise store the
-        result of ``compute()`` with the stamp, and return it. Stamp and value must be JSON values."""
+        result of ``compute()`` with the stamp, and return it. Stamp and value must be JSON values.
+
+        An example of a stamp is the size and the time of a file, whose digest is the value.
+        """
+        # Entries are lists [stamp, value].
         if name not in self._values or self._values[name][0] != stamp:
             self._values[name] = [stamp, compute()]
             self._changed = True

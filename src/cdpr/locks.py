@@ -39,6 +39,7 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
         remedy = "" if error.lock_file == str(path) else "; after a crash of its machine delete this file"
         raise TimeoutError(f"it holds {error.lock_file}{remedy}") from None
     held = ExitStack()
+    # Releases the lock when `held` is closed or forgotten, or at the end of the process, whichever comes first.
     held.callback(weakref.finalize(held, lock.release))
     return held
 

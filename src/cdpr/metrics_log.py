@@ -12,7 +12,8 @@ from .files import TableError, write_text
 class MetricsLog:
     """A file of rows ``{"step": int, ...}`` in ascending order of steps. Calling the object appends a row.
 
-    When a stage is resumed, its first row replaces all rows from that step on. The killed attempt had written those.
+    When a stage is resumed from a checkpoint, it computes the steps behind the checkpoint again. So its first row
+    replaces the rows of this step and of all later ones, which the killed attempt had written.
     """
 
     def __init__(self, path: str | Path):
@@ -30,12 +31,12 @@ class MetricsLog:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
         if self._next < 0:
             rows = [row for row in read_metrics(self.path) if row["step"] < step]
-            last = rows[-1]["step"] if rows else min(step, 1) - 1  # the first row is that of step 0 or 1
+            # A new file begins with step 0 or 1: as if the step before that were there.
+            last = rows[-1]["step"] if rows else min(step, 1) - 1
             if last < step - 1:
-                raise ValueError(
-                    f"{self.path}: the rows of steps {last + 1} to {step - 1} are gone, but the checkpoint beside it "
-                    f"goes on from there; remove {self.path.parent} to start again from the first step"
-                )
+                gap = f"the rows of steps {last + 1} to {step - 1} are gone"
+                remedy = f"remove {self.path.parent} to start again from the first step"
+                raise ValueError(f"{self.path}: {gap}, but the checkpoint beside it goes on from there; {remedy}")
             write_text(self.path, _to_jsonl(rows))
         self._next = step + 1
         with self.path.open("a", encoding="utf-8") as out:
@@ -45,11 +46,11 @@ class MetricsLog:
 
 
 def split_times(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
-    """Write rows of metrics to two files of JSON lines: times to ``timings``, and all else to ``metrics``, so that
-    equal runs have equal metrics. Each line has its ``step``."""
-    for path, timed in ((metrics, False), (timings, True)):
-        split = [{name: row[name] for name in row if name == "step" or _is_time(name) == timed} for row in rows]
-        write_text(path, _to_jsonl(split))
+    """Write rows of metrics to two files of JSON lines, whose lines both have the ``step``: times to ``timings``, and
+    everything else to ``metrics``. So equal runs have equal files of metrics, although they take different times."""
+    for path, has_times in ((metrics, False), (timings, True)):
+        part = [{name: row[name] for name in row if name == "step" or _is_time(name) == has_times} for row in rows]
+        write_text(path, _to_jsonl(part))
 
 
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:

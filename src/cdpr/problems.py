@@ -20,13 +20,14 @@ def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
     """Write the message for an error that the user can solve: one raised by this package, one about a file, or a full
     disk. Returns None for any other error, whose stack has to be shown.
 
-    ``settings`` are the settings files of the command. They name the folders of results and state, whose disk may be
-    full.
+    ``settings`` are the paths of the settings files of the command. They name the folders of results and state, whose
+    disk may be full.
     """
     if type(error).__module__.split(".")[0] == "cdpr":
         return str(error)
-    if not isinstance(error, OSError):  # libraries have errors of their own for a full disk
-        return disk_problem(errno.ENOSPC, None, _data_folders(settings)) if _FULL_MESSAGE.search(str(error)) else None
+    if not isinstance(error, OSError):
+        is_full_disk = _FULL_MESSAGE.search(str(error))  # libraries have errors of their own for it
+        return disk_problem(errno.ENOSPC, None, _data_folders(settings)) if is_full_disk else None
     if error.filename is None:
         return disk_problem(error.errno, None, _data_folders(settings)) if error.errno else None
     return disk_problem(error.errno, error.filename) or f"{error.filename}: {error.strerror}"
@@ -42,8 +43,8 @@ def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = 
     """Explain an error of a full disk, or of a folder that cannot be written, in three lines: the problem, the path,
     and what to do. Returns None for any other error.
 
-    ``number`` is the errno of the error, ``path`` its file. For an error without a file the message names a full disk:
-    the first among those of ``folders``, of temporary files, and of shared memory.
+    ``number`` is the errno of the error, ``path`` the file that it names, None where it names none. Then a full disk is
+    searched for: that of ``folders``, of temporary files, or of shared memory.
     """
     if number in FULL_DISK:
         action, path = "Free space there", path or _find_full_disk(folders)
@@ -51,12 +52,14 @@ def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = 
         action = "Make it writable for you"
     else:
         return None
+    # Shared memory that may not be written is another cause of an error that names no file.
     if not path and os.path.exists(_SHARED_MEMORY) and not os.access(_SHARED_MEMORY, os.W_OK):
         path = _SHARED_MEMORY
     location, home = Path(path or "").absolute(), Path.home()
     alternative = "name other folders in paths.results and paths.state (config.yaml)"
     if path == _SHARED_MEMORY:
         alternative = "start the container with shared memory"
+    # The home folder itself, a folder above it, or a hidden one in it, as ~/.cache.
     elif path and (location in (home, *home.parents) or str(location).startswith(f"{home}/.")):
         alternative = "set HOME to a folder that is: programs keep their caches there"
     disk = location if path else "the disk of the results, of the state, or of temporary files"

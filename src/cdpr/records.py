@@ -28,8 +28,17 @@ class FileDigest(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """A ``run.json``. ``parameters`` are the settings that decide the outputs, by section. Fields that an older record
-    lacks are empty, its start is 1970."""
+    """A ``run.json``: how a job made its outputs. Fields that an older record lacks are empty, its start is 1970.
+
+    - ``stage``, ``options``, ``seed``: the job, such as ``train_policy`` with ``{"run": "cdpr-seed0"}``.
+    - ``run_key``: the digest of everything that decided the outputs; ``code_digest``: that of the code alone.
+    - ``parameters``: the settings that decided them, by section, and other such values.
+    - ``inputs``, ``outputs``: files and folders by the names of the rule.
+    - ``metrics``, ``tags``: numbers and texts that the stage reported.
+    - ``experiment``: the MLflow experiment that lists the job.
+    - ``tier``: the scale of the run, as in the settings.
+    - ``versions``, ``commit``: those of Python and packages, and the commit of git.
+    """
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True, ser_json_inf_nan="constants")
 
@@ -89,12 +98,14 @@ class RunRecord(BaseModel):
         return digests
 
     def describe_exchange(self, record: Path) -> str:
-        """Write a message where this record is in the folder of another run or data set than that of its job, because
-        files were exchanged; empty where it is not. ``record`` is the path of this record. Results that were moved
-        as a whole are no problem."""
+        """Check that this record, the file ``record``, is in a folder of its own job: the outputs that it lists and its
+        options name a run and data set, and so does the folder. Returns a message where the folder is that of another
+        job, because files were exchanged, and else an empty text. Results that were moved as a whole are no problem.
+        """
         for output in self.outputs.values():
             folders = Path(output.path).parent.parts
             of_options = [index for index, folder in enumerate(folders) if folder in self.options.values()]
+            # From the folder that is named after the run or data set on: ("cdpr-seed0",).
             own_folders = folders[of_options[0] :] if of_options else ()
             if own_folders and record.parent.parts[-len(own_folders) :] != own_folders:
                 job = job_name(self.stage, self.options)
@@ -106,7 +117,8 @@ class RunRecord(BaseModel):
         """The name of the run in MLflow, unique in its experiment: ``cdpr-seed0`` for a training,
         ``cdpr-seed0/private`` for an evaluation, ``ingest_dataset/private`` for any other stage."""
         parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
-        return "/".join([self.stage, *parts] if self.experiment == PIPELINE else parts or [self.stage])
+        needs_stage = self.experiment == PIPELINE or not parts  # other experiments have a single stage
+        return "/".join([self.stage, *parts] if needs_stage else parts)
 
 
 def job_name(stage: str, options: Mapping[str, str]) -> str:
