@@ -121,16 +121,27 @@ use rule make_forms as inspector with:
         **job("write_inspector"),
 
 
-use rule make_forms as index_runs with:
+use rule make_forms as index_evaluations with:
+    """Fill the MLflow index when all evaluations are made, so that `index_runs`, the last job, has little to add."""
+    input:
+        evidence("write_frames"),
+    output:
+        touch("<results>/tracking.evaluations"),
+    log:
+        "<logs>/index_evaluations.log",
+    params:
+        command="rebuild_tracking",
+
+
+use rule index_evaluations as index_runs with:
     """Bring the MLflow index up to date when the report page is written."""
     input:
+        rules.index_evaluations.output,
         rules.write_report.output,
     output:
         touch("<results>/tracking.indexed"),
     log:
         "<logs>/index_runs.log",
-    params:
-        command="rebuild_tracking",
 
 
 rule write_timings:

@@ -46,7 +46,7 @@ def training_runs(stage: str) -> set[str]:
                                      **{stage: 1 for stage in ON_PAGE if stage.startswith("write_")}}),
         ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None,
                                                   "evaluate_on_benchmarks": None,
-                                                  "claims": 1, "write_frames": 1, "credit_workups": None,
+                                                  "claims": 1, "write_frames": 1, "index_evaluations": 1, "credit_workups": None,
                                                   "inspector": 1, **LAST, **STUDY,
                                                   **{stage: 1 for stage in ON_PAGE if training_runs(stage)}}),
         ("src/cdpr/pipeline/mlflow_index.py", {}),

@@ -154,7 +154,8 @@ class MlflowIndex:
         texts = {name: json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
                  for name, value in parameters.items()}  # fmt: skip
         params = [Param(name, text[:_MOST_CHARACTERS]) for name, text in texts.items()]
-        tags = [RunTag(name, value) for name, value in record_tags(record).items()]
+        # A new run has its tags already; that of a job which was tracked live lacks those of its results.
+        tags = [RunTag(name, value) for name, value in record_tags(record).items()] if run else []
         new_rows = [row for row in history if row["step"] > last_step]
         self.log_rows(run_id, [*new_rows, final_row], tags=tags, params=params)
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
