@@ -21,25 +21,31 @@ class Card(NamedTuple):
 
 _CARDS = [Card("RTX 4090", 24, 165, 1008), Card("A100", 40, 312, 1555), Card("H100", 80, 989, 3350),
           Card("H20", 96, 148, 4000), Card("H200", 141, 989, 4800)]  # fmt: skip
-_BANDWIDTH_SHARE, _ARITHMETIC_SHARE = 0.5, 0.35  # of their peaks, that servers and updates reach
-_FORWARD, _UPDATE = 2, 8  # operations per weight and token: log-probabilities; forward twice and backward once
+# Shares of a GPU's peak bandwidth and peak arithmetic that servers and updates reach.
+_BANDWIDTH_SHARE, _ARITHMETIC_SHARE = 0.5, 0.35
+# Arithmetic operations per weight and token: 2 in a forward pass, 8 in an update, which takes two forward passes (one
+# is repeated for gradient checkpointing) and a backward pass of 4.
+_FORWARD, _UPDATE = 2, 8
 _QUESTION, _ANSWER = 400, 3  # tokens of a question to the judge and of its answer
 _REQUEST = 0.003  # seconds of one core for a request (docs/benchmarks/token_requests.json)
+# Rows of the table of times, and the fields of ServerWork that they sum.
 _AMOUNTS = {"generated tokens": "tokens", "prompt tokens": "prompt", "requests": "requests"}
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """The assumed behaviour of a policy, on which the work of a step depends. Lengths are in tokens.
+    """The assumed behaviour of a policy, on which the work of a training step depends.
 
-    ``turns``: decisions of an episode, three examinations and a diagnosis (paper, Table 1: AEN about 3); ``opening``:
-    length of the first prompt; ``reply`` and ``result``: lengths of a reply and of an observation; ``name``: length of
-    a diagnosis without other words. The rest was measured by benchmarks/step_requests.py with the paper's settings.
-    ``repeated``: share of decisions at a state that another trajectory of the group also visits; ``selected``: share of
-    states that CDPR selects; ``examinations``: number of examinations among the candidate actions of a selected state;
-    ``drawn``: share of their continuations that the group's own trajectories do not provide; ``goes_on``: probability
-    that a continuation has another turn after a decision; ``visits``: number of trajectories that share a selected
-    state.
+    Episodes: ``turns`` is the number of decisions, three examinations and a diagnosis (paper, Table 1: AEN about 3).
+    Lengths in tokens: ``opening`` of the first prompt, ``reply`` of a reply, ``result`` of an observation, ``name`` of
+    a diagnosis without other words.
+
+    Credit, measured by benchmarks/step_requests.py with the paper's settings, among groups of four trajectories:
+    ``repeated`` is the share of decisions at a state at which another trajectory of the group was counted already, and
+    ``visits`` the mean number of trajectories that share a selected state. ``selected`` is the share of states that
+    CDPR selects. ``examinations`` is the mean number of examinations among the candidate actions of such a state.
+    ``drawn`` is the share of their continuations that must be drawn; the group's own trajectories provide the others.
+    ``goes_on`` is the probability that a continuation has another turn after a decision.
     """
 
     turns: float = 4
@@ -72,15 +78,16 @@ class Behaviour:
 
     @property
     def scored_prompt(self) -> float:
-        """The mean number of tokens of a prompt at which a given reply is scored. vLLM computes all of them: its prefix
-        cache keeps no log-probabilities."""
+        """The mean number of tokens, over the states of an episode, of the prompt after which a given reply is scored.
+        vLLM computes all of them each time, because its prefix cache keeps no log-probabilities."""
         return self.opening + (self.turns - 1) / 2 * (self.reply + self.result)
 
 
 @dataclass(frozen=True)
 class ServerWork:
-    """The work of the rollout servers in one phase of a step: ``sequences`` generated at the same time, generated
-    ``tokens``, ``prompt`` tokens that are not cached, ``requests``, and ``diagnoses`` for the judge."""
+    """The work of the rollout servers in one phase of a step: the number of ``sequences`` that are generated at the
+    same time, of generated ``tokens``, of ``prompt`` tokens that are not cached, of ``requests``, and of ``diagnoses``
+    that the judge gets."""
 
     sequences: float
     tokens: float
@@ -118,11 +125,17 @@ def estimate_step(settings: Settings) -> StepEstimate:
     training, memory, behaviour = settings.training, memory_plan(settings), Behaviour.within(settings)
     work = step_work(settings, behaviour)
     seconds = {phase: _serving_seconds(settings, memory, behaviour, phase, load) for phase, load in work.items()}
+    # The update: log-probabilities of all tokens under the old policy, then one pass per inner epoch.
     tokens = training.prompts_per_batch * training.group_size * behaviour.episode
-    updates = training.inner_epochs + hasattr(algorithm_options(settings), "examinations")  # of the reader
+    updates = training.inner_epochs + _has_reader(settings)  # the reader is updated once
     operations = (_FORWARD + _UPDATE * updates) * memory.model.parameters * tokens
     seconds["update"] = operations / (memory.gpus * nearest_card(settings).tflops * 1e12 * _ARITHMETIC_SHARE)
     return StepEstimate(seconds, work)
+
+
+def _has_reader(settings: Settings) -> bool:
+    """Whether the algorithm of these settings trains a second model, a reader (only record_critic does)."""
+    return hasattr(algorithm_options(settings), "examinations")
 
 
 def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]:
@@ -131,65 +144,79 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
     training, turns = settings.training, behaviour.turns
     trajectories = training.prompts_per_batch * training.group_size
     decisions = trajectories * turns
-    prompts = training.prompts_per_batch * behaviour.opening + trajectories * (turns - 1) * behaviour.result
-    work = {"rollouts": ServerWork(trajectories, decisions * behaviour.reply, prompts, decisions, trajectories)}
+    # Rollouts: an opening is cached for its group; every result is read once.
+    prompt = training.prompts_per_batch * behaviour.opening + trajectories * (turns - 1) * behaviour.result
+    work = {"rollouts": ServerWork(trajectories, decisions * behaviour.reply, prompt, decisions, trajectories)}
     if "credit" in algorithm_class(training.algorithm).reads:
         work |= _credit_work(settings, behaviour, trajectories)
-    elif per_state := getattr(algorithm_options(settings), "continuations", 0):  # whole ones, by the policy itself
-        count = decisions * per_state
-        replies = count * (turns + 1) / 2
-        prompts = (replies - count) * behaviour.result
-        work["whole continuations"] = ServerWork(count, replies * behaviour.reply, prompts, replies, count)
+    elif per_state := getattr(algorithm_options(settings), "continuations", 0):
+        # Continuations of every state to the end of its episode, which is (turns + 1) / 2 replies away on average.
+        continuations = decisions * per_state
+        replies = continuations * (turns + 1) / 2
+        prompt = (replies - continuations) * behaviour.result
+        work["whole continuations"] = ServerWork(
+            continuations, replies * behaviour.reply, prompt, requests=replies, diagnoses=continuations
+        )
     if scored := decisions * _scored_replies(settings):
-        work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, scored)
+        work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, requests=scored)
     return work
 
 
 def _scored_replies(settings: Settings) -> int:
-    """Count the given replies that are scored at every state: two names of the true disease, and with the option
-    ``reading`` one to train on. With a reader: its belief now and after M results, the initial policy's requests, and M
-    + 1 replies to train on. 0 for an algorithm that scores none, and for CDPR, whose credit is estimated apart."""
+    """Count the replies whose probability the servers compute at every state, because the algorithm gives them. Returns
+    0 for an algorithm that gives none, and for CDPR, whose work :func:`_credit_work` estimates."""
     algorithm, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
-    if hasattr(options, "examinations"):
-        return 2 * options.examinations + 3
+    if _has_reader(settings):
+        # The reader's belief without and with each result; the initial policy's choice; the replies to train on, which
+        # are a request of each examination and a diagnosis.
+        results = options.examinations
+        return (1 + results) + 1 + (results + 1)
     if "credit" in algorithm.reads or not algorithm.scoring_policies(settings):
         return 0
-    return 2 + (getattr(options, "reading", "none") != "none")
+    trains_reading = getattr(options, "reading", "none") != "none"
+    return 2 + trains_reading  # two names of the true disease, and one reply to train on
 
 
 def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) -> dict[str, ServerWork]:
     """Estimate the work of CDPR's credit by phase: probes (sampled next actions), continuations after candidate
-    actions, and what ends these: a forced diagnosis, or the scored probability of the true disease."""
+    actions, and what ends these: a forced diagnosis, or the scored probability of the true disease. ``trajectories`` is
+    the number of episodes in a step."""
     credit, n = settings.credit, settings.training.group_size
     decisions = trajectories * behaviour.turns
-    merges = credit.merge != "none"
-    # Of n trajectories the first repeats nothing; the assumed behaviour is that of groups of four.
-    states = decisions * (1 - behaviour.repeated * 4 / 3 * (n - 1) / n if merges else 1)
+    # The numbers of different states, and of visits of one, were measured in groups of 4. Of n trajectories all but the
+    # first can repeat a state: a share of (n - 1) / n, which was 3 / 4 when it was measured.
+    states, visits = decisions, 1.0
+    if credit.merge != "none":
+        states = decisions * (1 - behaviour.repeated * 4 / 3 * (n - 1) / n)
+        visits = 1 + (behaviour.visits - 1) * (n - 1) / 3
+    # Probes: verl's servers give one reply for each request.
     probes = max(0, states * credit.samples - (decisions if credit.own_actions == "counted" else 0))
-    # verl's servers give one reply a request.
-    work = {"probes": ServerWork(probes, probes * behaviour.reply, 0, probes)}
+    work = {"probes": ServerWork(probes, probes * behaviour.reply, prompt=0, requests=probes)}
+    # Continuations start at the states after the candidate actions of the selected states.
     selected = states * (1 if credit.select_all else behaviour.selected)
     if credit.max_states:
-        visits = 1 + (behaviour.visits - 1) * (n - 1) / 3 if merges else 1
         selected = min(selected, trajectories * credit.max_states / visits)
-    children = selected * min(behaviour.examinations, credit.candidates + 1)  # states after a candidate
-    continuations = children * credit.continuations * (behaviour.drawn if credit.cache.scope != "off" else 1)
+    next_states = selected * min(behaviour.examinations, credit.candidates + 1)
+    continuations = next_states * credit.continuations * (behaviour.drawn if credit.cache.scope != "off" else 1)
+    # Their replies within the horizon, and how many reach it, so that a diagnosis has to be forced.
     replies = continuations * sum(behaviour.goes_on**h for h in range(credit.horizon))
-    forced = continuations * behaviour.goes_on**credit.horizon  # continuations that have to be ended by a diagnosis
+    forced = continuations * behaviour.goes_on**credit.horizon
     # The frozen server took no part in the episodes: it reads the openings, and every evaluated reply with its result.
-    prompt = trajectories / n * behaviour.opening + children * (behaviour.reply + behaviour.result)
-    requests = children
+    # What it has read once is cached, also for the forced diagnoses.
+    prompt = trajectories / n * behaviour.opening + next_states * (behaviour.reply + behaviour.result)
+    requests = next_states
     if credit.horizon:
-        later = replies - continuations  # in words of their own; the first replies of a state are one request
+        later = replies - continuations  # each is a request of its own; all first replies of a state are one request
         prompt += (later + forced) * behaviour.result
-        ended = continuations - forced
-        work["continuations"] = ServerWork(continuations, replies * behaviour.reply, prompt, children + later, ended)
+        work["continuations"] = ServerWork(
+            continuations, replies * behaviour.reply, prompt, next_states + later, diagnoses=continuations - forced
+        )
         prompt, requests = 0, forced
     if credit.verdicts == "scored":
-        ends = continuations if credit.horizon else children
-        work["scoring"] = ServerWork(0, 0, ends * behaviour.scored_prompt, ends)
+        scored = continuations if credit.horizon else next_states
+        work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, requests=scored)
     else:
-        work["forced diagnoses"] = ServerWork(forced, forced * behaviour.name, prompt, requests, forced)
+        work["forced diagnoses"] = ServerWork(forced, forced * behaviour.name, prompt, requests, diagnoses=forced)
     return work
 
 
@@ -206,18 +233,19 @@ def _serving_seconds(
     A server generates as many sequences at the same time as its memory holds, with the first prompt of a case stored
     once. A decoding step adds a token to each sequence. It takes the longer of two times: to read weights, keys and
     values (memory bandwidth), or to compute (arithmetic)."""
-    frozen = uses_frozen_policy(settings) and phase in ("continuations", "forced diagnoses", "scoring")
-    server, card = memory.servers[-1 if frozen else 0], nearest_card(settings)
+    by_frozen_policy = uses_frozen_policy(settings) and phase in ("continuations", "forced diagnoses", "scoring")
+    server, card = memory.servers[-1 if by_frozen_policy else 0], nearest_card(settings)
+    # Sequences at the same time on one server: as many as there are, as are allowed, and as fit.
     opening_tokens = settings.training.prompts_per_batch / server.count * behaviour.opening
-    fitting = (server.tokens - opening_tokens) / (behaviour.episode - behaviour.opening)  # sequences
+    fitting = (server.tokens - opening_tokens) / (behaviour.episode - behaviour.opening)
     batch = max(1.0, min(work.sequences / server.count, server.at_once, fitting))
-    length = (behaviour.opening + behaviour.episode) / 2  # of an open sequence, on average
-    bytes_read = server.weights * GB + batch * length * memory.model.cache_bytes(server.gpus)
-    compute = (
-        _FORWARD * memory.model.parameters / (server.gpus * card.tflops * 1e12 * _ARITHMETIC_SHARE)
-    )  # seconds a token
-    step = max(bytes_read / (server.gpus * card.bandwidth * GB * _BANDWIDTH_SHARE), compute * batch)
-    return (work.tokens / batch * step + work.prompt * compute) / server.count
+    # Seconds to compute a token, and seconds of a decoding step.
+    flops = server.gpus * card.tflops * 1e12 * _ARITHMETIC_SHARE  # operations a second
+    token_seconds = _FORWARD * memory.model.parameters / flops
+    mean_length = (behaviour.opening + behaviour.episode) / 2  # of an unfinished sequence
+    bytes_read = server.weights * GB + batch * mean_length * memory.model.cache_bytes(server.gpus)
+    step_seconds = max(bytes_read / (server.gpus * card.bandwidth * GB * _BANDWIDTH_SHARE), token_seconds * batch)
+    return (work.tokens / batch * step_seconds + work.prompt * token_seconds) / server.count
 
 
 def steps_of(settings: Settings) -> int:
@@ -228,7 +256,7 @@ def steps_of(settings: Settings) -> int:
 
 
 def _gpus(settings: Settings) -> int:
-    """Count the GPUs of a run on all machines, with the GPU of a frozen server."""
+    """Count the GPUs of a run on all machines, with the GPU of a frozen server if it has one of its own."""
     return settings.training.verl.nodes * settings.training.verl.gpus_of_node
 
 
