@@ -250,19 +250,12 @@ class GroupCredit:
         if not ends:
             return CandidateValue(action, in_top_m, value=None, failed=pool.failed)
         efforts = [own_effort + end.effort for end in ends]
-        return CandidateValue(
-            action,
-            in_top_m,
-            value=action_value(own_effort, ends, self.process.weights, self.environment.settings.tests),
-            correct=fmean(end.correct for end in ends),
-            tests=fmean(effort.available for effort in efforts),
-            cost_usd=fmean(effort.cost_usd for effort in efforts),
-            infeasible=fmean(effort.infeasible for effort in efforts),
-            suffixes=len(pool.own),
-            cached=len(pool.known),
-            fresh=len(pool.fresh),
-            failed=pool.failed,
-        )
+        value = action_value(own_effort, ends, self.process.weights, self.environment.settings.tests)
+        figures: dict[str, Any] = {"value": value, "correct": fmean(end.correct for end in ends)}
+        figures |= {name: fmean(getattr(effort, name) for effort in efforts) for name in ("cost_usd", "infeasible")}
+        figures |= {"tests": fmean(effort.available for effort in efforts), "failed": pool.failed}
+        figures |= {"suffixes": len(pool.own), "cached": len(pool.known), "fresh": len(pool.fresh)}
+        return CandidateValue(action, in_top_m, **figures)
 
     def _reward(self, visits: Sequence[tuple[int, int]], values: Sequence[CandidateValue], p_hat: Mapping) -> None:
         """Set the process reward R_proc of the decisions ``visits``, pairs of indices (trajectory, decision) at one

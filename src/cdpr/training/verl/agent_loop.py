@@ -52,8 +52,9 @@ class DiagnosticLoop(AgentLoopBase):
     because verl would otherwise train on the rest of its group."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
-        """Create verl's loop without a family of chat templates: we build all prompts, so verl need not join turns."""
-        super().__init__(*args, **kwargs)  # no family of chat templates: the prompts are ours, verl joins no turns
+        """Create verl's loop, but keep ``hf_model_type`` from it. By this type verl would choose how it joins the turns
+        of a chat; here all prompts are built by us."""
+        super().__init__(*args, **kwargs)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
         """Run one episode and return it in verl's format. ``row`` is a row of :class:`~.session.Schedule`, which names
@@ -88,7 +89,7 @@ def _failed_output(run: TrainingRun, case: CaseRecord, error: Exception) -> Epis
         _log.warning("an episode failed: %s", error)
     turn = Turn("", run.prompts.context_ids(State(case)), (run.tokenizer.end_of_turn,), (0.0,))
     output = _episode_output([turn], {0})
-    output.response_mask, output.num_turns = [0], 1
+    output.response_mask, output.num_turns = [0], 1  # 0: the token has no loss
     output.failure, output.fatal = type(error).__name__, fatal
     return output
 
@@ -145,12 +146,12 @@ class _Group:
 
 @dataclass
 class BatchAdvantages:
-    """The advantages of a batch, by verl's name of a row: ``GROUP_MEMBER_0`` for a trajectory, ``GROUP_MEMBER_1`` and
-    so on for the alternatives that branch off from it.
+    """The advantages of a batch, by verl's name of a row: ``GROUP_MEMBER_0`` for trajectory number MEMBER of a group,
+    ``GROUP_MEMBER_1`` and so on for the alternatives that branch off from it.
 
-    ``advantages`` has one value per token of a row: the advantage times the token's weight in the loss. ``weights`` has
-    the sum of these weights for each row; it is empty where all weights are 1. Rows of failed groups are missing.
-    ``rollouts`` are metrics of the episodes, ``metrics`` those of the algorithm.
+    ``advantages`` has for each row one value per token: the advantage times the token's weight in the loss. ``weights``
+    has for each row the sum of these weights; it is empty for an algorithm without alternatives, where all are 1. Rows
+    of failed groups are missing. ``rollouts`` are metrics of the episodes, ``metrics`` those of the algorithm.
     """
 
     rollouts: dict[str, float] = field(default_factory=dict)
@@ -274,10 +275,10 @@ def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) ->
         """Add the row ``key``: for each token after the first prompt its advantage times its weight, and for the row
         the sum of its weights, by which the loss is normalised. ``advantages`` and ``weights`` have an entry for each
         turn: a number for all tokens of its reply, or one per token. The row is cut to ``length`` tokens, if given."""
-        # The advantages and the weights, one per token.
-        by_token = [align_with_response(turns, expand_to_tokens(turns, x), length) for x in (advantages, weights)]
-        batch.advantages[key] = [advantage * weight for advantage, weight in zip(*by_token, strict=True)]
-        batch.weights[key] = math.fsum(by_token[1])
+        a_by_token = align_with_response(turns, expand_to_tokens(turns, advantages), length)
+        w_by_token = align_with_response(turns, expand_to_tokens(turns, weights), length)
+        batch.advantages[key] = [advantage * weight for advantage, weight in zip(a_by_token, w_by_token, strict=True)]
+        batch.weights[key] = math.fsum(w_by_token)
 
     # The trajectories, then their alternatives, numbered from 1.
     for number, trajectory in group.trajectories().items():
@@ -307,6 +308,7 @@ class GroupManager(AgentLoopManagerTQ):
 def ray_options(url: str | None) -> dict[str, Any]:
     """Return Ray's options for an actor that uses the server at ``url`` (None: no server). With a local address the
     actor must run on the cluster's first machine, where the server is; otherwise Ray may choose any machine."""
+    # Only the first machine has this resource; a tiny amount of it is enough to bind the actor.
     return {"num_cpus": 0, "resources": {"node:__internal_head__": 1e-3} if url and is_local(url) else {}}
 
 

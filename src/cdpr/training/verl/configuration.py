@@ -156,11 +156,7 @@ def write_plan(
     """Write the text that ``cdpr plan_training`` prints: memory, time, and verl's configuration. ``columns`` are the
     settings whose times are compared, by the name of their column, GRPO's first. ``runs`` are the settings of all
     trainings of the target ``reproduce_paper``. Raises SettingsError as :func:`translate_settings`."""
-    configuration = [
-        "",
-        "# verl",
-        *hydra_arguments(translate_settings(settings, policy, state)),
-    ]
+    configuration = ["", "# verl", *hydra_arguments(translate_settings(settings, policy, state))]
     if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", *configuration])
     plan = ["# memory", *memory_plan(settings).lines(), f"Ray: {cpus_of_ray(settings)} CPUs or more"]

@@ -151,12 +151,10 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
         work |= _credit_work(settings, behaviour, trajectories)
     elif per_state := getattr(algorithm_options(settings), "continuations", 0):
         # Continuations of every state to the end of its episode, which is (turns + 1) / 2 replies away on average.
-        continuations = decisions * per_state
-        replies = continuations * (turns + 1) / 2
-        prompt = (replies - continuations) * behaviour.result
-        work["whole continuations"] = ServerWork(
-            continuations, replies * behaviour.reply, prompt, requests=replies, diagnoses=continuations
-        )
+        count = decisions * per_state
+        replies = count * (turns + 1) / 2
+        prompt = (replies - count) * behaviour.result
+        work["whole continuations"] = ServerWork(count, replies * behaviour.reply, prompt, replies, diagnoses=count)
     if scored := decisions * _scored_replies(settings):
         work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, requests=scored)
     return work

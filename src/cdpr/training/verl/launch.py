@@ -163,9 +163,10 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
     """A context that limits how long the run in it may take to start; without it, the processes of the run wait for Ray
     and for each other without end.
 
-    Raises SettingsError, naming what the run waits for, in two cases: Ray has fewer than ``cpus`` CPUs, or after
-    ``patience`` seconds the file :data:`~.session.START` in ``state`` is not empty, so the run has not started. Use it
-    in the main thread, which a signal interrupts.
+    The file :data:`~.session.START` in ``state`` says what the run waits for; it is empty once the run has started. A
+    thread watches it. Where Ray has fewer than ``cpus`` CPUs, or the run has not started after ``patience`` seconds,
+    the thread interrupts the main thread by a signal, and the context raises SettingsError, which names what the run
+    waits for. Use it in the main thread.
     """
     import ray
 

@@ -18,7 +18,7 @@ ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and 
 _ASLEEP = 1.5  # GB that a sleeping rollout server keeps: its CUDA context and graphs
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
 _MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
-_CHUNK = 1024  # tokens whose logits are in memory at the same time
+_CHUNK = 1024  # tokens whose logits are in memory at the same time, at most
 
 
 class ModelSize(BaseModel):
@@ -48,15 +48,17 @@ class ModelSize(BaseModel):
 
     def adapters(self, rank: int) -> int:
         """The number of weights of LoRA adapters of this ``rank`` on every matrix of every decoder block."""
-        # An adapter of a matrix [a, b] has rank * (a + b) weights: of queries and output, keys and values, the MLP.
+        # An adapter of a matrix [a, b] has rank * (a + b) weights. A block has the matrices of queries and output, of
+        # keys and values, and three of the feed-forward layer.
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        ends = 2 * (self.hidden + queries) + 2 * (self.hidden + keys) + 3 * (self.hidden + self.intermediate)
-        return self.layers * rank * ends
+        sum_of_sides = 2 * (self.hidden + queries) + 2 * (self.hidden + keys) + 3 * (self.hidden + self.intermediate)
+        return self.layers * rank * sum_of_sides
 
     def cache_bytes(self, gpus: int) -> int:
-        """The bytes of one token's keys and values in bfloat16, on all ``gpus`` of a server together; each GPU has at
-        least one key-value head."""
-        return 2 * 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim
+        """The bytes of one token's keys and values in bfloat16, on all ``gpus`` of a server together. Each GPU has at
+        least one key-value head, so with many GPUs heads are stored more than once."""
+        numbers = 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim  # keys and values
+        return 2 * numbers
 
 
 def model_size(settings: Settings) -> ModelSize:
@@ -91,9 +93,10 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The GPU memory of a run on ``gpus`` training GPUs with ``gpu_memory`` GB each. ``phases`` has, for each phase of
-    a training step, the GB of one training GPU by what they are used for. ``servers`` are those of the policy, then the
-    frozen one if its memory is known. ``longest`` is the number of tokens of the longest sequence."""
+    """The GPU memory of a run on ``gpus`` training GPUs with ``gpu_memory`` GB each. ``phases`` says for each phase of
+    a training step what takes memory on one training GPU: GB by purpose, such as ``{"update": {"weights": 16.1}}``.
+    ``servers`` are those of the policy, then the frozen one if its memory is known. ``longest`` is the number of tokens
+    of the longest sequence."""
 
     model: ModelSize
     gpus: int
@@ -155,34 +158,39 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     the servers. Raises SettingsError as :func:`model_size`."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
     gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
-    trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters  # number of trained weights
+    # What every phase has: weights (4 bytes each) and Adam's two averages (8 bytes), divided among the GPUs. With LoRA
+    # only the adapters are trained, which are stored beside the model.
+    trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     stored = model.parameters + (trained if verl.lora_rank else 0)
-    resident = {"weights": 4 * stored / gpus / GB, "optimiser": 8 * trained / gpus / GB}  # GB on each GPU
-    beside = uses_frozen_policy(settings) and (verl.frozen.url or verl.frozen.beside)
-    frozen = verl.frozen.memory * verl.gpu_memory_gb if beside else 0.0
+    resident = {"weights": 4 * stored / gpus / GB, "optimiser": 8 * trained / gpus / GB}
+    frozen_beside = uses_frozen_policy(settings) and (verl.frozen.url or verl.frozen.beside)  # on the training GPUs
+    frozen = verl.frozen.memory * verl.gpu_memory_gb if frozen_beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
-    logits = model.vocab * 10 / GB  # of one token, with what is computed from them
+    logits_of_token = model.vocab * 10 / GB  # with what is computed from them: 10 bytes for each word
+    # While rollout servers generate, weights and optimiser may be in main memory (offload). Where an algorithm scores
+    # given replies, the logits of a prompt come on top of the server's share, because vLLM reserves none for them.
     scores = algorithm_class(settings.training.algorithm).scoring_policies(settings)
-    # While rollout servers generate.
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
-    rollout["logits"] = _CHUNK * logits if scores else 0.0  # vLLM takes no memory for those of a prompt beforehand
-    # A transfer of the weights: those of the server, and all of them once more, in float32, where FSDP gathers them.
-    whole = 4 * model.parameters / GB if gpus == 1 or verl.lora_rank else 0.0  # all weights in float32
-    woken = _ASLEEP + servers[0].weights / servers[0].gpus  # a server that has weights, but no cache yet
-    transfer = resident | {"working weights": whole, "rollout server": woken} | always
+    rollout["logits"] = _CHUNK * logits_of_token if scores else 0.0
+    # While weights go to the server: its own weights (it has no cache yet), and all weights of the trainer in float32
+    # where FSDP gathers them on each GPU.
+    gathered = 4 * model.parameters / GB if gpus == 1 or verl.lora_rank else 0.0
+    woken_server = _ASLEEP + servers[0].weights / servers[0].gpus
+    transfer = resident | {"working weights": gathered, "rollout server": woken_server} | always
     transfer["optimiser"] = rollout["optimiser"]
-    # A forward and backward pass of one micro-batch of the longest trajectories, with gradient checkpointing.
+    # While the policy is updated: a forward and backward pass of one micro-batch of the longest trajectories, with
+    # gradient checkpointing. In bytes: the activations of one block in bfloat16, and the inputs of every block.
     tokens = micro_batch(settings) * longest
-    block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
-    inputs = tokens * 2 * model.hidden * model.layers  # of every block, as checkpointing needs them
-    # While the policy is updated.
+    block_activations = tokens * (34 * model.hidden + 6 * model.intermediate)
+    block_inputs = tokens * 2 * model.hidden * model.layers
     update = resident | {
-        # Those of the embedding and of the projection on the vocabulary in bfloat16, and their sum in float32.
+        # Of embedding and output layer, which are not divided: in bfloat16, and their sum in float32.
         "gradients": (4 * trained / gpus + (0 if verl.lora_rank else 8 * model.hidden * model.vocab)) / GB,
-        "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,  # two blocks; embedding, output
-        "activations": (inputs + block) / GB,
-        "logits": min(tokens, _CHUNK) * logits,
+        # Two blocks, and embedding and output layer, gathered in bfloat16.
+        "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,
+        "activations": (block_inputs + block_activations) / GB,
+        "logits": min(tokens, _CHUNK) * logits_of_token,
         "rollout server": _ASLEEP,
     }
     phases = {"rollouts": rollout, "update": update | always, "weights to the server": transfer}
@@ -196,8 +204,8 @@ def micro_batch(settings: Settings) -> int:
     training, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
     batch_share = training.prompts_per_batch * training.group_size // gpus
     mini_batch_share = training.mini_batch_prompts * training.group_size // gpus
-    share = math.gcd(batch_share, mini_batch_share)
-    return max(size for size in range(1, min(training.micro_batch, share) + 1) if share % size == 0)
+    common = math.gcd(batch_share, mini_batch_share)  # what divides it divides both
+    return max(size for size in range(1, min(training.micro_batch, common) + 1) if common % size == 0)
 
 
 def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
@@ -212,14 +220,14 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
         free = memory - weights - ALLOWANCE * gpus / 2  # GB for keys and values
         return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
 
-    gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel  # of all machines, of one rollout server
+    all_gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel  # ``size``: GPUs of one rollout server
     bytes_per_weight = 1 if verl.quantization == "fp8" else 2
-    servers = [server("rollout server", gpus // size, size, verl.rollout_memory, bytes_per_weight, _MOST_SEQUENCES)]
-    if starts_frozen_server(settings):
+    servers = [server("rollout server", all_gpus // size, size, verl.rollout_memory, bytes_per_weight, _MOST_SEQUENCES)]
+    if starts_frozen_server(settings):  # by verl, on a GPU of its own
         servers.append(server("frozen server", 1, 1, OWN_SERVER, 2, _MOST_SEQUENCES))
-    elif uses_frozen_policy(settings) and frozen.memory:
-        count = verl.gpus_per_node if frozen.beside else gpus
-        servers.append(server("frozen server", count, 1, frozen.memory, 2, -(-frozen.at_once // count)))
+    elif uses_frozen_policy(settings) and frozen.memory:  # on the training GPUs, one server each
+        count = verl.gpus_per_node if frozen.beside else all_gpus
+        servers.append(server("frozen server", count, 1, frozen.memory, 2, math.ceil(frozen.at_once / count)))
     return servers
 
 

@@ -37,9 +37,9 @@ _CREDIT = "credit.json"
 def pass_on(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rewards of all tokens [rows, tokens], 0 where ``response_mask`` is 0, as advantages and as returns.
-    This is an advantage estimator of verl, which gets nothing but rewards; the trainer has put our advantages in their
-    place."""
+    """An advantage estimator of verl that computes nothing. The trainer has put our advantages where verl expects the
+    rewards of tokens, ``token_level_rewards`` [rows, tokens]. They are returned, 0 where ``response_mask`` is 0, both
+    as the advantages and as the returns that verl asks for."""
     advantages = token_level_rewards * response_mask
     return advantages, advantages
 
@@ -47,13 +47,14 @@ def pass_on(
 def token_rewards(
     keys: Sequence[str], masks: Sequence[torch.Tensor], batch: BatchAdvantages, training: Training
 ) -> list[torch.Tensor]:
-    """Compute the rewards of each row's tokens for verl, which are our advantages; 0 for the rows of a failed group.
-    ``keys`` are verl's names of the rows, ``masks`` are True for their sampled tokens. Returns a float32 tensor for
-    each row.
+    """Compute what verl gets as the rewards of tokens: our advantages, 0 for the rows of a failed group. ``keys`` are
+    verl's names of the rows, ``masks`` are True for their sampled tokens. Returns a float32 tensor [tokens] for each
+    row.
 
-    The weight of a token in the loss is a factor of its advantage. verl divides the loss by the number of tokens in the
-    mini-batch (here: the batch), or by its rows under ``sequence_sum``; the torch engine by the sum of weights, or by
-    its trajectories. So all advantages are multiplied by the quotient of the two divisors.
+    verl knows no weights of tokens, so each advantage already has the weight of its token as a factor. The loss must
+    also be divided as in the torch engine: by the sum of the weights, or under ``sequence_sum`` by the number of
+    trajectories. verl divides it by the number of tokens, or of rows. So all advantages are multiplied by the quotient
+    of the two divisors. (An algorithm without weights needs no correction.)
     """
     scale = 1.0  # verl's divisor / the torch engine's divisor
     if batch.weights and training.loss_aggregation == "token_mean":
@@ -172,16 +173,18 @@ class DiagnosticTrainer(PPOTrainerSync):
         return algorithm_class(self.training_settings.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
-        """Return the number by which the number of rows of a batch has to be divisible: verl's own, or for batches with
-        further rows beside trajectories one that is also a multiple of the group size, by which :meth:`_update_actor`
-        divides it. ``dp_size`` is the number of data-parallel processes."""
+        """Return a number that must divide the number of rows of a batch, which verl pads accordingly. It is verl's own
+        number; for a batch with alternatives, a multiple of it that the group size divides too, because
+        :meth:`_update_actor` divides the rows by the group size. ``dp_size`` is the number of data-parallel
+        processes."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
         return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.training_settings.group_size)
 
     def _update_actor(self, batch, metrics):
-        """Run verl's update of the policy; a batch with further rows beside its trajectories is one mini-batch."""
+        """Run verl's update of the policy. A batch with alternatives is one mini-batch: for this call its size is set
+        to that of the batch, in verl's unit, cases of ``group_size`` rows each."""
         actor = self.config.actor_rollout_ref.actor
         mini_batch_size = actor.ppo_mini_batch_size
         if self._has_alternatives:

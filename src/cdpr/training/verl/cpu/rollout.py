@@ -76,13 +76,13 @@ class Adapter(base.BaseRollout):
     """verl's weight adapter in the trainer's process: after every step it sends the new weights to the server."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, *_: Any, **__: Any):
-        """Find the server of this process by its rank. The first process of each server is its leader, which sends the
-        weights."""
+        """Find the server of this process: each ``tensor_model_parallel_size`` processes have one. The first process
+        of each server is its leader, which sends the weights. A ``replica_rank`` other than -1 is the server's rank."""
         super().__init__(config, model_config, device_mesh)
         rank, size = int(os.environ["RANK"]), self.config.tensor_model_parallel_size
         self.replica_rank = rank // size if replica_rank == -1 else replica_rank
         self.is_leader_rank = rank % size == 0
-        self.sleep_level = 2
+        self.sleep_level = 2  # in verl's words: a server that lost its weights while asleep, and needs all of them
 
     async def resume(self, tags: Any) -> None:
         """Do nothing: the server never sleeps."""
