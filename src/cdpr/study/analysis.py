@@ -20,7 +20,7 @@ from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
 from .rubric import dimensions
 
-# Names of the p-values after Holm's correction over the dimensions, and before it.
+# Holm's correction over the dimensions: the name of each corrected p-value, and the name of the p-value that it corrects.
 _CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}
 _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more
 
@@ -37,11 +37,13 @@ class Interval(Record):
 class Comparison(Record):
     """The comparison of our run with the run ``than`` on one dimension, paired by state.
 
-    ``low`` and ``high`` are the 95% interval, over cases, of the mean ``difference``. The p-values ``holm``,
-    ``holm_zeros_dropped`` and ``holm_permutation`` are corrected over the dimensions, which are the paper's family of
-    tests. ``holm_all`` is ``p`` corrected over all comparisons of the study. ``states_needed`` is the number of states
-    that could show a difference of 0.5 points at this spread. The other fields are results of
-    :func:`~cdpr.study.statistics.compare_pairs`.
+    - ``difference``: our mean score minus theirs, in points, with its 95% interval over cases, ``low`` to ``high``.
+    - ``holm``, ``holm_zeros_dropped``, ``holm_permutation``: the p-values ``p``, ``p_zeros_dropped`` and
+      ``p_permutation`` after Holm's correction over the dimensions, which are the paper's family of tests.
+    - ``holm_all``: ``p`` after Holm's correction over all comparisons of the study.
+    - ``states_needed``: how many states would show a difference of 0.5 points, where differences between states have
+      the standard deviation ``sd``.
+    - The other fields are explained at :func:`~cdpr.study.statistics.compare_pairs`, which computes them.
     """
 
     dimension: str
@@ -68,13 +70,16 @@ class Comparison(Record):
 class Analysis(Record):
     """The results of a study.
 
-    ``kind`` is the kind of raters, empty where nothing was rated yet. ``synthetic`` says that all cases come from the
-    synthetic hospital. ``runs`` are the compared runs, ours first; ``left_out`` has the reason for each method that is
-    not compared. ``source`` is the run whose states were sampled. ``missing`` counts missing ratings. ``alpha`` is
-    Krippendorff's alpha by dimension. ``scores`` are mean scores by dimension and run, ``datasets`` by data set,
-    dimension and run. ``lead`` is, by dimension, our score minus that of the best baseline. ``ahead`` is that lead
-    minus the largest lead on any other dimension. ``level`` is the significance level, ``target`` the difference in
-    points that a study should be able to find.
+    - ``kind``: the kind of raters, empty where nothing was rated yet; ``raters``: their names.
+    - ``synthetic``: whether all cases come from the synthetic hospital.
+    - ``runs``: the compared runs, ours first; ``left_out``: the reason for each method that is not compared.
+    - ``source``: the run whose episodes the ``states`` were sampled from.
+    - ``missing``: the number of missing ratings.
+    - ``alpha``: Krippendorff's alpha by dimension.
+    - ``scores``: mean scores by dimension and run; ``datasets``: the same by data set, dimension and run.
+    - ``lead``: by dimension, our mean score minus that of the best baseline.
+    - ``ahead``: by dimension, our lead there minus our largest lead on another dimension.
+    - ``level``: the significance level; ``target``: the difference in points that a study should be able to find.
     """
 
     study: str
@@ -129,11 +134,13 @@ def analyse_study(settings: Settings, job: Job) -> None:
         if settings.study.ratings and ratings.kind != PHYSICIAN:
             raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
         table = ScoreTable(states, items, key, ratings)
-        results = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
-        analysis, means = analysis.model_copy(update=results | analyse_scores(settings, table)), table.by_state()
+        about_raters = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
+        analysis = analysis.model_copy(update=about_raters | analyse_scores(settings, table))
+        means = table.by_state()
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
     write_lines(job.out["means"], means)
-    job.metrics.update({f"alpha/{name}": at.value for name, at in analysis.alpha.items() if at.value is not None})
+    job.metrics.update({f"alpha/{name}": alpha.value for name, alpha in analysis.alpha.items()
+                        if alpha.value is not None})  # fmt: skip
     job.tags["raters"] = analysis.kind or "none yet"
     raters, missing = analysis.kind or "no", analysis.missing
     print(f"study {analysis.study}: {raters} raters, {analysis.states} states, {missing} ratings missing")
@@ -142,33 +149,40 @@ def analyse_study(settings: Settings, job: Job) -> None:
 class ScoreTable:
     """The scores of a study as arrays, together with the authors; NaN where there is no score.
 
-    A content is what raters see of a proposal; runs with equal proposals share one. ``ratings`` [raters, dimensions,
-    contents] are the single scores. ``means`` [dimensions, runs, states] are means over raters. ``content_of`` [runs,
-    states] is the index of the content that a run proposed at a state. ``state_of`` [contents] is the index of the
-    state of a content.
+    A content is what raters see of a proposal; runs with equal proposals share one.
+
+    - ``ratings`` [raters, dimensions, contents]: the single scores.
+    - ``means`` [dimensions, runs, states]: means over raters of what each run proposed at each state.
+    - ``content_of`` [runs, states]: the index of the content that a run proposed at a state.
+    - ``state_of`` [contents]: the index of the state at which a content was proposed.
     """
 
     def __init__(self, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings):
         """Find the state and the authors of each content, and average its scores over the raters."""
         self.states, self.runs, self.contents = states, key.compared, list(items.contents.values())
-        index_of = {state.digest: index for index, state in enumerate(states)}
-        self.state_of = np.array([index_of[content.state] for content in self.contents])
+        state_index = {state.digest: index for index, state in enumerate(states)}
+        self.state_of = np.array([state_index[content.state] for content in self.contents])
+        # Every run has a content at every state (`blind` checks it), so every entry is set.
         self.content_of = np.zeros((len(self.runs), len(states)), dtype=int)
-        for index, name in enumerate(items.contents):
+        for content_index, name in enumerate(items.contents):
             for run in key.runs[name]:
-                self.content_of[self.runs.index(run), self.state_of[index]] = index
-        # One frame per rater, with a row per dimension and a column per content.
-        frames = [pd.DataFrame(s).reindex(dimensions(), columns=items.contents) for s in ratings.scores.values()]
+                self.content_of[self.runs.index(run), self.state_of[content_index]] = content_index
+        frames = []
+        for scores in ratings.scores.values():
+            # A row per dimension, a column per content; NaN where the rater gave no score.
+            frames.append(pd.DataFrame(scores).reindex(dimensions(), columns=items.contents))
         self.ratings = np.stack([frame.to_numpy(float) for frame in frames])
-        mean_ratings = _mean(np.moveaxis(self.ratings, 0, -1))
+        mean_ratings = _mean(self.ratings, axis=0)  # [dimensions, contents]
         self.means = np.round(mean_ratings[:, self.content_of], statistics.DECIMALS)
 
     def resampled_means(self, weights: np.ndarray) -> np.ndarray:
         """Average the mean scores over resampled states. ``weights`` [resamples, states] says how often each state is
         drawn. Returns means [dimensions, runs, resamples]; NaN where no drawn state has a score."""
         is_rated = ~np.isnan(self.means)
-        with np.errstate(invalid="ignore"):
-            return (np.where(is_rated, self.means, 0.0) @ weights.T) / (is_rated @ weights.T)
+        sums = np.where(is_rated, self.means, 0.0) @ weights.T  # of the scores of all drawn states
+        counts = is_rated @ weights.T  # of drawn states that have a score
+        with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+            return sums / counts
 
     def differences(self, dimension: int, run: int) -> np.ndarray:
         """Return our mean scores minus those of another run on one dimension, [states], for the states that have both.
@@ -182,29 +196,29 @@ class ScoreTable:
         datasets = np.array([state.dataset for state in self.states])
         means: dict[str, dict[str, dict[str, float | None]]] = {}
         for dataset in dict.fromkeys(state.dataset for state in self.states):
-            states = datasets == dataset
-            means[dataset] = {
-                name: {run: _none_if_nan(_mean(self.means[index, r, states])) for r, run in enumerate(self.runs)}
-                for index, name in enumerate(dimensions())
-            }
+            of_dataset = _mean(self.means.compress(datasets == dataset, axis=2))  # [dimensions, runs]
+            means[dataset] = {}
+            for name, means_of_runs in zip(dimensions(), of_dataset, strict=True):
+                means[dataset][name] = dict(zip(self.runs, map(_none_if_nan, means_of_runs), strict=True))
         return means
 
     def by_state(self) -> Iterator[StateMeans]:
         """Yield the mean scores of each run at each state, one record for each."""
-        for position, state in enumerate(self.states):
+        for state_index, state in enumerate(self.states):
             for run_index, run in enumerate(self.runs):
-                content = self.contents[self.content_of[run_index, position]]
+                content = self.contents[self.content_of[run_index, state_index]]
+                scores = map(_none_if_nan, self.means[:, run_index, state_index])
                 yield StateMeans(
                     state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn,
                     source=state.source, run=run, kind=content.kind, action=content.action,
-                    means=dict(zip(dimensions(), map(_none_if_nan, self.means[:, run_index, position]), strict=True)),
+                    means=dict(zip(dimensions(), scores, strict=True)),
                 )  # fmt: skip
 
 
-def _mean(values: np.ndarray) -> np.ndarray:
-    """Average over the last axis, without NaN. The mean of NaN alone is NaN."""
+def _mean(values: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Average over an axis, leaving out NaN. The mean of NaN alone is NaN, without the warning of ``np.nanmean``."""
     with np.errstate(invalid="ignore"):
-        return np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1)
+        return np.nansum(values, axis=axis) / (~np.isnan(values)).sum(axis=axis)
 
 
 def _none_if_nan(value: np.ndarray) -> float | None:
@@ -218,22 +232,24 @@ def analyse_scores(settings: Settings, table: ScoreTable) -> dict[str, Any]:
     cases = [(state.dataset, state.note_id) for state in table.states]
     seed = derive_seed(settings.study.seed, "bootstrap")
     weights = statistics.resample_clusters(cases, settings.evaluation.bootstrap, seed)
-    means = np.stack([_mean(of_dimension) for of_dimension in table.means])  # [dimensions, runs]
-    draws = table.resampled_means(weights)
-    fields: dict[str, Any] = {"alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]), "datasets": table.by_dataset()}
-    fields["scores"] = {
-        name: {run: _interval(means[index, r], draws[index, r]) for r, run in enumerate(table.runs)}
-        for index, name in enumerate(dimensions())
-    }
+    means = _mean(table.means)  # [dimensions, runs]
+    draws = table.resampled_means(weights)  # [dimensions, runs, resamples]
+    scores = {}
+    for name, means_of_runs, draws_of_runs in zip(dimensions(), means, draws, strict=True):
+        scores[name] = dict(zip(table.runs, map(_interval, means_of_runs, draws_of_runs), strict=True))
+    fields = {"alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]), "datasets": table.by_dataset(), "scores": scores}
     if len(table.runs) == 1:
         return fields
-    lead, drawn_lead = means[:, 0] - means[:, 1:].max(axis=1), draws[:, 0] - draws[:, 1:].max(axis=1)
-    fields |= {"comparisons": _comparisons(settings, table, draws), "lead": {}, "ahead": {}}
+    # How far we, the first run, are above the best baseline on each dimension: as measured, and in each resample.
+    leads = means[:, 0] - means[:, 1:].max(axis=1)
+    drawn_leads = draws[:, 0] - draws[:, 1:].max(axis=1)
+    lead, ahead = {}, {}
     for index, name in enumerate(dimensions()):
-        fields["lead"][name] = _interval(lead[index], drawn_lead[index])
-        largest_other, drawn_other = np.delete(lead, index).max(), np.delete(drawn_lead, index, axis=0).max(axis=0)
-        fields["ahead"][name] = _interval(lead[index] - largest_other, drawn_lead[index] - drawn_other)
-    return fields
+        largest_other = np.delete(leads, index).max()
+        drawn_largest_other = np.delete(drawn_leads, index, axis=0).max(axis=0)
+        lead[name] = _interval(leads[index], drawn_leads[index])
+        ahead[name] = _interval(leads[index] - largest_other, drawn_leads[index] - drawn_largest_other)
+    return fields | {"comparisons": _comparisons(settings, table, draws), "lead": lead, "ahead": ahead}
 
 
 def _alphas(table: ScoreTable, weights: np.ndarray) -> dict[str, Interval]:
@@ -241,14 +257,17 @@ def _alphas(table: ScoreTable, weights: np.ndarray) -> dict[str, Interval]:
     resamples states: ``weights`` [resamples, states] says how often each state is drawn."""
     alphas = {}
     for index, name in enumerate(dimensions()):
-        ratings = table.ratings[:, index]
+        ratings = table.ratings[:, index]  # [raters, contents]
         value = statistics.krippendorff_alpha(ratings)
-        counts = statistics.count_scores(ratings)
-        state_of = table.state_of[(~np.isnan(ratings)).sum(axis=0) > 1]  # the state of each row of counts
+        counts = statistics.count_scores(ratings)  # a row per content that was rated at least twice
+        is_counted = (~np.isnan(ratings)).sum(axis=0) > 1
+        state_of_row = table.state_of[is_counted]
         draws = []
-        if value is not None:
-            draws = [statistics.alpha_of_counts(np.repeat(counts, w[state_of], axis=0)) for w in weights]
-        alphas[name] = _interval(value, np.array([a for a in draws if a is not None]))
+        for times_drawn in weights if value is not None else ():
+            # A content is counted as often as its state is drawn.
+            resampled = np.repeat(counts, times_drawn[state_of_row], axis=0)
+            draws.append(statistics.alpha_of_counts(resampled))
+        alphas[name] = _interval(value, np.array([alpha for alpha in draws if alpha is not None]))
     return alphas
 
 
@@ -266,14 +285,15 @@ def _comparisons(settings: Settings, table: ScoreTable, draws: np.ndarray) -> tu
     """Compare our run with each other run on each dimension. ``draws`` [dimensions, runs, resamples] are resampled
     means. Where two runs have no state in common there is no comparison."""
     rows = []
-    for run_index, run in list(enumerate(table.runs))[1:]:
+    for run_index, run in enumerate(table.runs):
         for index, name in enumerate(dimensions()):
             differences = table.differences(index, run_index)
-            if len(differences):
-                low, high = percentile_interval(draws[index, 0] - draws[index, run_index])
-                seed = derive_seed(settings.study.seed, "permutation", run, name)
-                test = statistics.compare_pairs(differences, settings.study.permutations, seed)
-                rows.append({"dimension": name, "than": run, "low": low, "high": high, **test})
+            if run_index == 0 or not len(differences):  # run 0 is ours
+                continue
+            low, high = percentile_interval(draws[index, 0] - draws[index, run_index])
+            seed = derive_seed(settings.study.seed, "permutation", run, name)
+            test = statistics.compare_pairs(differences, settings.study.permutations, seed)
+            rows.append({"dimension": name, "than": run, "low": low, "high": high, **test})
     if not rows:
         return ()
     tests = pd.DataFrame(rows)
