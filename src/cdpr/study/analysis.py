@@ -20,7 +20,7 @@ from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
 from .rubric import dimensions
 
-# Holm's correction over the dimensions: the name of each corrected p-value, and the name of the p-value that it corrects.
+# P-values after Holm's correction over the dimensions, each with the name of the p-value that it corrects.
 _CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}
 _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more
 

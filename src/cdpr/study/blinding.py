@@ -3,6 +3,7 @@ that mean nothing without the key."""
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -48,14 +49,14 @@ class Items(Record):
         return [card for page in self.forms[rater] for card in page.cards]
 
     def codes(self) -> dict[str, tuple[str, str]]:
-        """Return for the code of each proposal in a form its rater and the name of its content."""
+        """Return the rater and the name of the content of each proposal in a form, by its code."""
         return {card.code: (rater, card.content) for rater in self.forms for card in self.cards(rater)}
 
 
 class Key(Record):
     """The key of a ``study``, which says who proposed what; raters must not see it.
 
-    ``runs`` lists by the name of a content the runs that proposed it. ``compared`` lists all runs, ours first.
+    ``runs`` maps the name of each content to the runs that proposed it. ``compared`` lists all runs, ours first.
     ``left_out`` has the reason for each method that could not be compared.
     """
 
@@ -85,45 +86,57 @@ def blind(
     proposal at a state, because its scores could not be paired.
     """
     runs = tuple(dict.fromkeys(proposal.run for proposal in proposals))
-    by_state_and_run = {(proposal.state, proposal.run): proposal for proposal in proposals}
+    proposal_of = {(proposal.state, proposal.run): proposal for proposal in proposals}
     contents: dict[str, Content] = {}
-    authors: dict[str, tuple[str, ...]] = {}
+    authors: dict[str, tuple[str, ...]] = {}  # the runs behind each content, by the same names
     names_by_state: dict[str, list[str]] = {state.digest: [] for state in states}
-    for state in names_by_state:
-        if any((state, run) not in by_state_and_run for run in runs):
+    for state, names in names_by_state.items():
+        if any((state, run) not in proposal_of for run in runs):
             raise StudyError(f"state {state}: not every method proposes something; make the proposals again")
-        runs_by_content: dict[tuple[Content, str], list[str]] = {}
-        for run in sorted(runs):
-            content = Content(**by_state_and_run[state, run].model_dump(exclude={"run"}))
-            # Equal proposals have one entry, or one for each run where they are not merged.
-            runs_by_content.setdefault((content, "" if plan.merge_identical else run), []).append(run)
-        for number, ((content, _), its_runs) in enumerate(runs_by_content.items()):
+        content_of = {run: Content(**proposal_of[state, run].model_dump(exclude={"run"})) for run in sorted(runs)}
+        for number, (content, its_runs) in enumerate(_group_by_content(content_of, plan.merge_identical)):
             name = _random_code("content", plan.seed, state, number)
-            names_by_state[state].append(name)
-            contents[name], authors[name] = content, tuple(its_runs)
+            names.append(name)
+            contents[name], authors[name] = content, its_runs
     contents = dict(sorted(contents.items()))  # in the order of their random names, which reveals nothing
     forms = {rater: _shuffle_form(plan.seed, rater, names_by_state) for rater in plan.raters}
-    states_shown = [(state.digest, state.presentation) for state in states]
-    contents_shown = [content.model_dump() for content in contents.values()]
-    forms_shown = {rater: [page.model_dump() for page in pages] for rater, pages in forms.items()}
-    study = hashlib.sha256(json.dumps([states_shown, contents_shown, forms_shown]).encode()).hexdigest()[:12]
+    study = _digest_of_study(states, contents, forms)
     key = Key(study=study, compared=runs, left_out=dict(left_out), runs=dict(sorted(authors.items())))
     return Items(study=study, forms=forms, contents=contents), key
 
 
+def _group_by_content(content_of: Mapping[str, Content], merge: bool) -> list[tuple[Content, tuple[str, ...]]]:
+    """Return each different content with the runs that proposed it; without ``merge`` the content of each run alone.
+    ``content_of`` has the content of each run at one state."""
+    runs_by_content: dict[tuple[Content, str], list[str]] = defaultdict(list)
+    for run, content in content_of.items():
+        shared_by = "" if merge else run  # with its run in the key, no content is equal to another
+        runs_by_content[content, shared_by].append(run)
+    return [(content, tuple(runs)) for (content, _), runs in runs_by_content.items()]
+
+
+def _digest_of_study(
+    states: Sequence[StudyState], contents: Mapping[str, Content], forms: Mapping[str, Sequence[Page]]
+) -> str:
+    """Compute the name of a study, 12 hexadecimal digits, from all that its raters see."""
+    states_shown = [(state.digest, state.presentation) for state in states]
+    contents_shown = [content.model_dump() for content in contents.values()]
+    forms_shown = {rater: [page.model_dump() for page in pages] for rater, pages in forms.items()}
+    return hashlib.sha256(json.dumps([states_shown, contents_shown, forms_shown]).encode()).hexdigest()[:12]
+
+
 def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:
     """Make the pages of one rater's form: all states, and the proposals of each, both in a random order of this rater.
-    ``names_by_state`` has the names of the proposals by the digest of the state."""
-    rng, states = np.random.default_rng(derive_seed(seed, "order", rater)), list(names_by_state)
+    ``names_by_state`` has the names of the contents by the digest of the state."""
+    rng = np.random.default_rng(derive_seed(seed, "order", rater))
     pages = []
-    for state_index in rng.permutation(len(states)):
-        names = names_by_state[states[state_index]]
+    for state in rng.permutation(list(names_by_state)).tolist():
         cards = []
-        for letter, index in zip(_LETTERS, rng.permutation(len(names)), strict=False):
+        for letter, name in zip(_LETTERS, rng.permutation(names_by_state[state]).tolist(), strict=False):
             # A letter comes first, so that no program takes a code such as 1e5 for a number.
-            code = "c" + _random_code(rater, seed, names[index])[1:]
-            cards.append(Card(code=code, content=names[index], letter=letter))
-        pages.append(Page(state=states[state_index], cards=tuple(cards)))
+            code = "c" + _random_code(rater, seed, name)[1:]
+            cards.append(Card(code=code, content=name, letter=letter))
+        pages.append(Page(state=state, cards=tuple(cards)))
     return tuple(pages)
 
 

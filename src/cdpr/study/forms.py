@@ -21,8 +21,9 @@ from .statistics import LEVEL, TARGET, states_needed
 SYNTHETIC = "Synthetic cases: they describe no real patient."
 _NO_RESULT = {"unavailable": "not available", "repeat": "asked again", "invalid": "an unreadable order",
               "over_budget": "refused: over the budget"}  # fmt: skip
-_STANDARD_DEVIATIONS = (0.5, 0.75, 1.0, 1.25, 1.5)  # of the power table, in points
-_MINUTES_PER_CARD = 1.5
+# Rows of the table of power: standard deviations of the difference between two methods' mean scores, in points.
+_STANDARD_DEVIATIONS = (0.5, 0.75, 1.0, 1.25, 1.5)
+_MINUTES_PER_CARD = 1.5  # an estimate, for the plan of a rater's work
 
 
 def make_forms(settings: Settings, job: Job) -> None:
@@ -37,9 +38,10 @@ def make_forms(settings: Settings, job: Job) -> None:
     job.out["sealed"].chmod(0o600)  # only its owner can read the key
     write_forms(states, items, job.out["forms"], SYNTHETIC if all_synthetic(settings) else "")
     write_text(job.out["protocol"], protocol(settings, states, items, key.compared, key.left_out))
-    job.metrics["cards"] = count = len(items.contents)
-    raters, ratings = ", ".join(items.forms), len(dimensions()) * count
-    print(f"study {items.study}: {len(states)} states, {count} proposals for {raters}, {ratings} ratings each")
+    count = len(items.contents)
+    job.metrics["cards"] = count
+    print(f"study {items.study}: {len(states)} states, {count} proposals for {', '.join(items.forms)}, "
+          f"{len(dimensions()) * count} ratings each")  # fmt: skip
 
 
 # The words of a form
@@ -61,7 +63,9 @@ def describe_reasoning(content: Content) -> str:
         return content.reasoning
     if content.leaning:
         return f"(no words) Working diagnosis: {content.leaning}"
-    return "(no words) Working diagnosis: as below" if content.kind == "diagnosis" else "(none was given)"
+    if content.kind == "diagnosis":
+        return "(no words) Working diagnosis: as below"
+    return "(none was given)"
 
 
 def describe_action(content: Content) -> str:
@@ -107,12 +111,14 @@ def protocol(
     """Write the protocol of the study as Markdown: the sample, the work of each rater, and how many states are needed
     to show a difference. It is read before anything is rated. It names the compared ``runs``, so raters must not see
     it."""
-    counts = Counter((state.dataset, state.turn) for state in states)
+    states_by_turn = Counter((state.dataset, state.turn) for state in states)
+    cases = {name: len({state.note_id for state in states if state.dataset == name}) for name in BENCHMARKS}
+    # Who knows the seed and this program can compute the codes. Physicians rate real cases.
+    has_known_seed = settings.study.seed == Study.model_fields["seed"].default and not all_synthetic(settings)
     return environment(templates).get_template("protocol.md").render(
-        items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states), counts=counts,
-        turns=sorted({turn for _, turn in counts}), datasets={name: DATASETS[name].label for name in BENCHMARKS},
-        cases={name: len({s.note_id for s in states if s.dataset == name}) for name in BENCHMARKS},
-        merged=settings.study.merge_identical, few=len(dimensions()), per_card=_MINUTES_PER_CARD,
-        spreads=_STANDARD_DEVIATIONS, needed=states_needed, level=LEVEL, target=TARGET,
-        known_seed=not all_synthetic(settings) and settings.study.seed == Study.model_fields["seed"].default,
+        items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states),
+        states_by_turn=states_by_turn, turns=sorted({turn for _, turn in states_by_turn}), cases=cases,
+        datasets={name: DATASETS[name].label for name in BENCHMARKS}, merged=settings.study.merge_identical,
+        dimensions=len(dimensions()), minutes_per_card=_MINUTES_PER_CARD, deviations=_STANDARD_DEVIATIONS,
+        states_needed=states_needed, level=LEVEL, target=TARGET, has_known_seed=has_known_seed,
     )  # fmt: skip

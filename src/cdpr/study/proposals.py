@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from ..agents.build import agent_entry
@@ -11,7 +11,7 @@ from ..costs import price_of
 from ..costs.price import charge
 from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment
 from ..environment.once import gather_all
-from ..environment.state import FinalDiagnosis, RequestTest, State, parse_action, render_action
+from ..environment.state import Action, FinalDiagnosis, RequestTest, State, parse_action, render_action
 from ..evaluation.replay import state_after
 from ..evaluation.row import public_text
 from ..job import Job
@@ -20,7 +20,7 @@ from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings import AgentEntry, Settings, model_of
 from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines
-from .sampling import open_actor
+from .sampling import open_agent
 
 # Lines of a reply that hold the action, and the labels before reasons.
 _ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DIAGNOSIS)\W*:.*$", re.MULTILINE | re.I)
@@ -42,21 +42,22 @@ def propose_actions(settings: Settings, job: Job) -> None:
     for state in read_lines(job.inputs["states"], StudyState):
         states_by_dataset[state.dataset].append(state)
     for dataset, states in states_by_dataset.items():
-        actor = open_actor(settings, job, dataset, any(state.credentialed for state in states))
-        disclosures += actor.disclosures
+        environment, agent, disclosed = open_agent(settings, job, dataset, any(state.credentialed for state in states))
+        disclosures += disclosed
+        # States name credentialed cases by their pseudonyms.
         cases = {public_text(settings, case, case.note_id): case
                  for case in iterate_records(job.inputs[dataset], "test")}  # fmt: skip
         if missing := {state.note_id for state in states} - cases.keys():
             raise StudyError(f"{job.inputs[dataset]}: {len(missing)} cases of the study are not in it: sample again")
-        proposals += asyncio.run(propose_all(settings, actor.environment, actor.agent, run, states, cases))
+        proposals += asyncio.run(propose_all(settings, environment, agent, run, states, cases))
     own_names = model_names(settings, agent_entry(settings, run))
     proposals = [p.model_copy(update={"reasoning": hide_models(p.reasoning, own_names)}) for p in proposals]
     job.tags.update(disclosure_tags(disclosures))
     job.metrics["proposals"] = len(proposals)
     write_lines(job.out["proposals"], proposals)
-    kinds: list[str] = [proposal.kind for proposal in proposals]
-    requests, diagnoses, unreadable = map(kinds.count, ("request", "diagnosis", "unreadable"))
-    print(f"{run}: {requests} requests, {diagnoses} diagnoses, {unreadable} unreadable replies at {len(kinds)} states")
+    counts = Counter(proposal.kind for proposal in proposals)
+    print(f"{run}: {counts['request']} requests, {counts['diagnosis']} diagnoses, {counts['unreadable']} unreadable "
+          f"replies at {len(proposals)} states")  # fmt: skip
 
 
 async def propose_all(
@@ -65,6 +66,7 @@ async def propose_all(
 ) -> list[Proposal]:  # fmt: skip
     """Let an agent decide at each of ``states``; returns its proposals in their order. ``cases`` has the cases of the
     states by ``note_id``."""
+    # Our own policies read earlier actions in the grammar that they were trained with.
     style = settings.environment.prompt.style if agent_entry(settings, run).own_policy else "full"
 
     async def propose_at(record: StudyState) -> Proposal:
@@ -75,7 +77,7 @@ async def propose_all(
 
     proposals: list[Proposal] = []
     for start in range(0, len(states), EPISODES_AT_ONCE):
-        agent.refresh()
+        agent.refresh()  # so that no decision depends on earlier ones
         proposals += await gather_all(map(propose_at, states[start : start + EPISODES_AT_ONCE]))
     return proposals
 
@@ -101,18 +103,26 @@ async def propose(
     must also give a diagnosis (``leaning``), because raters know nothing else of its reasoning. A reply without a
     readable action gives a proposal of kind ``unreadable``. ``digest`` is the identity of the state."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
-    reply = (await agent.act(state, False, seed)).text
+    may_request, must_diagnose = False, True
+    reply = (await agent.act(state, may_request, seed)).text
     action, reasoning = parse_action(reply), remove_action(reply)
-    if isinstance(action, FinalDiagnosis) and not _VERB.search(action.text):
-        return Proposal(state=digest, run=run, reasoning=reasoning, kind="diagnosis", action=action.text)
-    if isinstance(action, RequestTest) and not _VERB.search(action.name):
-        forced = None if reasoning else parse_action((await agent.act(state, True, seed)).text)
-        leaning = forced.text if isinstance(forced, FinalDiagnosis) and not _VERB.search(forced.text) else ""
-        usd = await request_price(settings, environment, state, action.name)
-        return Proposal(
-            state=digest, run=run, reasoning=reasoning, kind="request", action=action.name, leaning=leaning, usd=usd
-        )
-    return Proposal(state=digest, run=run, reasoning=reasoning)
+    proposal = Proposal(state=digest, run=run, reasoning=reasoning)
+    if diagnosis := _named_diagnosis(action):
+        return proposal.model_copy(update={"kind": "diagnosis", "action": diagnosis})
+    if not isinstance(action, RequestTest) or _VERB.search(action.name):
+        return proposal
+    leaning = ""
+    if not reasoning:
+        leaning = _named_diagnosis(parse_action((await agent.act(state, must_diagnose, seed)).text))
+    usd = await request_price(settings, environment, state, action.name)
+    request = {"kind": "request", "action": action.name, "leaning": leaning, "usd": usd}
+    return proposal.model_copy(update=request)
+
+
+def _named_diagnosis(action: Action) -> str:
+    """Return the text of an action that is a diagnosis; empty for other actions, and for one that repeats the grammar
+    in place of a name."""
+    return action.text if isinstance(action, FinalDiagnosis) and not _VERB.search(action.text) else ""
 
 
 def remove_action(reply: str) -> str:
@@ -145,8 +155,9 @@ async def request_price(settings: Settings, environment: DiagnosticEnvironment, 
     is on record."""
     results = state.case.key_pertinent_results_dict
     await environment.matcher.prepare(name, results)
+    # Several names in the record may be spellings or parts of one examination: each request gives the next one.
     matched, _ = environment.matcher.match(name, results)
     if matched:
-        new = [key for key in matched if key not in state.obtained]
+        new = [exam for exam in matched if exam not in state.obtained]
         return charge(state.case, state.obtained, new[0]) if new else 0.0
     return 0.0 if is_physical(name) else round(price_of(name, settings.costs).usd, 2)

@@ -57,10 +57,13 @@ def list_files(paths: Iterable[Path]) -> list[Path]:
     for path in map(Path, paths):
         if not file_type(path):
             raise StudyError(f"{path}: there is no such file or folder")
+        if path.is_file():
+            files.append(path)
+            continue
         below = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(_IGNORED))
-        if not below and not path.is_file():
+        if not below:
             raise StudyError(f"{path}: holds no form: expected the JSON files that forms export")
-        files += below or [path]
+        files += below
     return files
 
 
@@ -121,8 +124,9 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
 
 
 def _add_rater(ratings: Ratings, rater: str, forms: Sequence[Form], items: Items, allow_missing: bool) -> list[str]:
-    """Add the scores of one rater to ``ratings``. ``forms`` are those that came back from this rater, of which there
-    should be one. Returns one line for each problem."""
+    """Add the scores of one rater, and the number of those that are missing, to ``ratings``. ``forms`` are those that
+    came back from this rater; there should be one. Returns one line for each problem. Forms that contradict each other
+    add nothing."""
     contents = [card.content for card in items.cards(rater)]
     expected = len(contents) * len(dimensions())
     if len(forms) > 1:

@@ -105,7 +105,8 @@ Line = TypeVar("Line", bound=Record)
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:
     """Compute the identity of a state, 16 hexadecimal digits. It depends on the case and on the earlier requests with
     the kinds of their answers, in their order, and not on the wording of the replies."""
-    content = [case.dataset, public_text(settings, case, case.note_id), state.key[1]]
+    _, requests_and_answers = state.key
+    content = [case.dataset, public_text(settings, case, case.note_id), requests_and_answers]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -123,7 +124,8 @@ def read_lines(path: Path, kind: type[Line]) -> list[Line]:
             lines.append(kind.model_validate_json(line))
         except ValidationError as error:
             first = error.errors()[0]
-            field = next((name for name in first["loc"][:1] if name in kind.model_fields), "line")
+            location = first["loc"][0] if first["loc"] else ""  # an unknown field is itself a text of the line
+            field = location if location in kind.model_fields else "line"
             raise StudyError(f"{path}:{number}: field {field!r}: {first['msg']}; remove the file and start snakemake "
                              "again") from None  # fmt: skip
     return lines

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from ..settings import Settings
 from ..settings.datasets import BENCHMARKS
 from .records import Finding, StudyError, StudyState, state_digest, write_lines
 
-# Episodes for each state of the sample: enough that every turn can be filled from different cases.
+# Cases on which the policy is run, for each state that is sampled: enough to fill every turn from different cases.
 _CASES_PER_STATE = 2
 
 
@@ -32,11 +31,11 @@ def sample_states(settings: Settings, job: Job) -> None:
     disclosures: list[Disclosure | None] = []
     for dataset in BENCHMARKS:
         cases = list(iterate_records(job.inputs[dataset], "test"))
-        order = np.random.default_rng(derive_seed(plan.seed, "cases")).permutation(len(cases))
-        cases = [cases[i] for i in order[: plan.states * _CASES_PER_STATE]]
-        actor = open_actor(settings, job, dataset, any(case.credentialed for case in cases))
-        disclosures += actor.disclosures
-        episodes = asyncio.run(run_episodes(actor.environment, actor.agent, cases, settings.evaluation.seed))
+        random_order = np.random.default_rng(derive_seed(plan.seed, "cases")).permutation(len(cases))
+        cases = [cases[index] for index in random_order[: plan.states * _CASES_PER_STATE]]
+        environment, agent, disclosed = open_agent(settings, job, dataset, any(case.credentialed for case in cases))
+        disclosures += disclosed
+        episodes = asyncio.run(run_episodes(environment, agent, cases, settings.evaluation.seed))
         states = sample_decisions(episodes, plan.states, derive_seed(plan.seed, dataset))
         if not states:
             raise StudyError(f"{job.inputs[dataset]}: {run} decides nothing on these cases; name another study.source")
@@ -50,25 +49,22 @@ def sample_states(settings: Settings, job: Job) -> None:
     write_lines(job.out["states"], records)
 
 
-class Actor(NamedTuple):
-    """An agent with its environment. ``disclosures`` are the records that text of credentialed cases goes to a model on
-    another machine; None stands for a model on this machine."""
-
-    environment: DiagnosticEnvironment
-    agent: Agent
-    disclosures: list[Disclosure | None]
-
-
-def open_actor(settings: Settings, job: Job, dataset: str, credentialed: bool) -> Actor:
+def open_agent(
+    settings: Settings, job: Job, dataset: str, credentialed: bool
+) -> tuple[DiagnosticEnvironment, Agent, list[Disclosure | None]]:
     """Open the agent of the job's run, decoding greedily, with its environment. ``credentialed`` says that the cases
-    are under a data use agreement. Raises GovernanceError where the agreement forbids the agent's model or a judge."""
+    are under a data use agreement.
+
+    Returns the environment, the agent, and the records that text of credentialed cases goes to a model on another
+    machine (None for a model on this machine). From then on errors, recordings and bills of model calls name the run.
+    Raises GovernanceError where the agreement forbids the agent's model or a judge."""
     run, policy = job.options["run"], job.inputs.get("policy")
     SYSTEM.set(run)
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
     disclosures = [spec.check(dataset) if spec else None, *check_judges(settings, dataset, credentialed=credentialed)]
     environment = open_environment(settings, credentialed=credentialed)
     agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
-    return Actor(environment, agent, disclosures)
+    return environment, agent, disclosures
 
 
 def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> list[State]:
@@ -77,20 +73,22 @@ def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> l
     rng = np.random.default_rng(seed)
     by_turn: dict[int, list[State]] = defaultdict(list)
     for episode in episodes:
-        choices = len(episode.steps) - episode.forced
+        choices = len(episode.steps) - episode.forced  # a forced diagnosis, the last step, was no choice
         for turn, state in enumerate(episode.states[:choices]):
             by_turn[turn].append(state)
     shares = allot({turn: len(states) for turn, states in by_turn.items()}, count)
-    chosen: list[State] = []
-    chosen_of_case: Counter[str] = Counter()
+    sampled: list[State] = []
+    times_sampled: Counter[str] = Counter()  # by case
     # Turns with few states, the late ones, choose their cases first.
     for turn in sorted(by_turn, key=lambda turn: (len(by_turn[turn]), turn)):
-        states = [by_turn[turn][i] for i in rng.permutation(len(by_turn[turn]))]
-        states.sort(key=lambda state: chosen_of_case[state.case.note_id])
-        chosen += states[: shares[turn]]
-        chosen_of_case.update(state.case.note_id for state in states[: shares[turn]])
-    position = {episode.case.note_id: n for n, episode in enumerate(episodes)}
-    return sorted(chosen, key=lambda state: (position[state.case.note_id], len(state.history)))
+        states = [by_turn[turn][index] for index in rng.permutation(len(by_turn[turn]))]
+        # The sort is stable: states of cases that were sampled equally often stay in random order.
+        states.sort(key=lambda state: times_sampled[state.case.note_id])
+        of_turn = states[: shares[turn]]
+        sampled += of_turn
+        times_sampled.update(state.case.note_id for state in of_turn)
+    position = {episode.case.note_id: index for index, episode in enumerate(episodes)}
+    return sorted(sampled, key=lambda state: (position[state.case.note_id], len(state.history)))
 
 
 def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
@@ -100,15 +98,16 @@ def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
     total = min(total, sum(sizes.values()))
     exact = {name: total * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
     minimum = 1 if total >= len(sizes) else 0
-    shares = {name: min(sizes[name], max(minimum, int(share))) for name, share in exact.items()}
-    # One draw less for the stratum that is most above its exact share; one more for that which is most below.
-    while sum(shares.values()) > total:
-        reducible = [name for name in shares if shares[name] > minimum]
-        shares[max(reducible, key=lambda name: (shares[name] - exact[name], shares[name], name))] -= 1
-    while sum(shares.values()) < total:
-        extensible = [name for name in shares if shares[name] < sizes[name]]
-        shares[max(extensible, key=lambda name: (exact[name] - shares[name], -name))] += 1
-    return shares
+    draws = {name: min(sizes[name], max(minimum, int(share))) for name, share in exact.items()}
+    # Too many draws: one less where they are most above the exact share; of equals the larger, then the later stratum.
+    while sum(draws.values()) > total:
+        reducible = [name for name in draws if draws[name] > minimum]
+        draws[max(reducible, key=lambda name: (draws[name] - exact[name], draws[name], name))] -= 1
+    # Too few draws: one more where they are most below the exact share; of equals the earlier stratum.
+    while sum(draws.values()) < total:
+        extensible = [name for name in draws if draws[name] < sizes[name]]
+        draws[max(extensible, key=lambda name: (exact[name] - draws[name], -name))] += 1
+    return draws
 
 
 def make_record(settings: Settings, state: State, source: str) -> StudyState:
@@ -116,8 +115,10 @@ def make_record(settings: Settings, state: State, source: str) -> StudyState:
     whose episode it is from."""
     case, findings = state.case, []
     for step in state.history:
-        answer, requested = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""
+        answer = step.observation
+        requested = step.action.name if isinstance(step.action, RequestTest) else ""
         fields = {"kind": answer.kind, "text": answer.text, "usd": answer.charge_usd}
+        # An examination has the name under which it is in the record, if it is.
         findings.append(Finding.model_validate(fields | {"examination": answer.exam_key or requested}))
     return StudyState(
         digest=state_digest(settings, case, state), dataset=case.dataset,

@@ -21,8 +21,8 @@ from .ratings import SIMULATED, write_ratings
 from .records import Content, StudyState, read_lines
 from .rubric import dimensions
 
-_BURDEN_USD = 1.0  # of every examination beside its price
-_DIFFERENTIAL_MASS = 0.9  # share of the posterior that the differential holds
+_BURDEN_USD = 1.0  # what an examination costs the patient beside its price, so that a free one is no bargain
+_DIFFERENTIAL_MASS = 0.9  # the posterior probability that the diseases of the differential hold together
 
 
 def simulate_ratings(settings: Settings, job: Job) -> None:
@@ -50,8 +50,10 @@ def simulate_scores(
     1; 0.5 is the middle of the scale. The habits of a rater depend on ``seed`` and its name alone.
     """
     habits = np.random.default_rng(derive_seed(seed, "habits", rater))
+    # In points: how kindly the rater scores in all, and on each dimension; and how far apart good and bad are scored.
     leniency, contrast = habits.normal(0, 0.25), habits.uniform(0.85, 1.1)
     drift = habits.normal(0, 0.15, len(dimensions()))
+    # Standard deviations, in points, of what changes from proposal to proposal, and from score to score.
     mood, noise = habits.uniform(0.15, 0.3), habits.uniform(0.35, 0.55)
     scores = {}
     for card in cards:
@@ -68,11 +70,12 @@ class Assessor:
     set."""
 
     def __init__(self, dataset: str, costs: Costs):
-        """Prepare the posterior of the data set's hospital and the prices of its examinations in US dollars.
-        ``posterior`` and ``information`` are computed once per state."""
+        """Prepare the posterior of the data set's hospital and the prices of its examinations in US dollars, ``usd``
+        [examinations]."""
         self.doctor = Diagnostician(dataset=dataset)
-        keys = [self.doctor.key(exam) for exam in self.doctor.exams]
-        self.usd = np.array([0.0 if is_physical(key) else price_of(key, costs).usd for key in keys])
+        names = [self.doctor.key(exam) for exam in self.doctor.exams]  # as the records of cases write them
+        self.usd = np.array([0.0 if is_physical(name) else price_of(name, costs).usd for name in names])
+        # Every proposal at a state needs them: they are computed once per state.
         self.posterior = functools.cache(self._compute_posterior)
         self.information = functools.cache(self._compute_information)
 
@@ -97,35 +100,38 @@ class Assessor:
     def _assess_reasoning(self, state: StudyState, content: Content, posterior: np.ndarray) -> Sequence[float]:
         """Compute completeness and support of the reasoning in a proposal, both from 0 to 1.
 
-        They are computed from its disease (the diagnosis, or that which the agent leans to): completeness is the
-        probability of this disease over that of the likeliest one, support its probability over the sum with its
-        strongest rival. They are also computed from the findings that the reasoning states (:meth:`_compare_findings`).
-        Where both are possible the mean is taken, where none is they are 0.
+        Two measures of both are averaged. The first looks at the disease that the proposal names (its diagnosis, or the
+        one that the agent leans to): completeness is the probability of this disease divided by that of the likeliest
+        disease; support is its probability divided by the sum with that of its strongest rival. The second looks at the
+        findings that the reasoning states (:meth:`_compare_findings`). Where only one measure is possible it is taken
+        alone; where none is, both numbers are 0.
         """
         disease = self._disease_index(content.action if content.kind == "diagnosis" else content.leaning)
-        by_disease = (0.0, 0.0)
+        measures: list[tuple[float, float]] = []
         if disease is not None:
-            probability, rival = posterior[disease], np.delete(posterior, disease).max()
-            by_disease = (float(probability / posterior.max()), float(probability / (probability + rival)))
-        by_findings = self._compare_findings(state, content.reasoning) if content.reasoning else None
-        if by_findings is None:
-            return by_disease
-        return by_findings if disease is None else np.mean([by_disease, by_findings], axis=0)
+            probability, strongest_rival = posterior[disease], np.delete(posterior, disease).max()
+            completeness, support = probability / posterior.max(), probability / (probability + strongest_rival)
+            measures.append((float(completeness), float(support)))
+        if content.reasoning and (by_findings := self._compare_findings(state, content.reasoning)):
+            measures.append(by_findings)
+        return np.mean(measures, axis=0) if measures else (0.0, 0.0)
 
     def _compare_findings(self, state: StudyState, reasoning: str) -> tuple[float, float] | None:
-        """Compare the findings that a reasoning states with those of the known results. Returns the share of the known
-        ones that it states rightly, and the share of the stated ones that are right. None where it states none."""
+        """Compare the findings that a reasoning states with those of the known results. Returns how many of the known
+        findings it states correctly, and how many of the stated findings are correct, both as fractions. None where it
+        states none."""
         read_findings = self.doctor.interpreter.examination
-        known, stated = dict[tuple, object](), dict[tuple, object]()  # by examination and name of the finding
-        for finding in state.found:
-            exam = self.doctor.examination(finding.examination) if finding.kind == "result" else None
+        # Values of findings, by (examination, name of the finding).
+        known, stated = dict[tuple, object](), dict[tuple, object]()
+        for earlier in state.found:
+            exam = self.doctor.examination(earlier.examination) if earlier.kind == "result" else None
             if exam is not None:
-                known |= {(exam.name, name): value for name, value in read_findings(exam, finding.text).items()}
+                known |= {(exam.name, name): value for name, value in read_findings(exam, earlier.text).items()}
                 stated |= {(exam.name, name): value for name, value in read_findings(exam, reasoning).items()}
         if not stated:
             return None
-        right = sum(known.get(name) == value for name, value in stated.items())
-        return right / max(1, len(known)), right / len(stated)
+        correct = sum(known.get(name) == value for name, value in stated.items())
+        return correct / max(1, len(known)), correct / len(stated)
 
     def _assess_diagnosis(self, content: Content, posterior: np.ndarray) -> Sequence[float]:
         """Compute relevance, gain and cost-effectiveness of a diagnosis, each from 0 to 1. Gain is the probability of
@@ -133,9 +139,12 @@ class Assessor:
         Cost-effectiveness is the gain, reduced by what one more examination could add to the probability of being
         right."""
         disease = self._disease_index(content.action)
-        probability, best = 0.0 if disease is None else float(posterior[disease]), float(posterior.max())
+        gain, best = 0.0 if disease is None else float(posterior[disease]), float(posterior.max())
+        relevance = gain / best**0.5  # sqrt(gain * gain / best)
         missed = float(np.max(self.doctor.expected_best(posterior))) - best
-        return probability / best**0.5, probability, probability * (1 - min(1.0, 2 * missed)) ** 0.5
+        # An examination that could add half a point of probability, or more, leaves nothing.
+        cost_effectiveness = gain * (1 - min(1.0, 2 * missed)) ** 0.5
+        return relevance, gain, cost_effectiveness
 
     def _assess_request(self, state: StudyState, content: Content) -> Sequence[float]:
         """Compute relevance, gain and cost-effectiveness of a request, each from 0 to 1: its information about the
@@ -148,24 +157,27 @@ class Assessor:
         if name is None or name not in exams or name in known:
             return 0.0, 0.0, 0.0
         requested, is_open = exams.index(name), np.array([exam not in known for exam in exams])
-        of_disease, of_differential = self.information(state)
+        about_disease, about_differential = self.information(state)
         usd = self.usd.copy()
-        usd[requested] = content.usd or 0.0
-        measures = (of_differential, of_disease, of_disease / (usd + _BURDEN_USD))
+        usd[requested] = content.usd or 0.0  # the charge at this state, which may be less than the price
+        measures = (about_differential, about_disease, about_disease / (usd + _BURDEN_USD))
         return [float(_share_of_best(values, requested, is_open)) ** 0.5 for values in measures]
 
     def _compute_information(self, state: StudyState) -> list[np.ndarray]:
         """Compute the expected information of each examination at a state, in bits: a list of two arrays
-        [examinations]. The first is about the disease. The second is about the differential, the likeliest diseases
-        that together hold most of the posterior probability."""
+        [examinations]. The first is about the disease. The second is about the differential: the likeliest diseases
+        that together hold most of the posterior probability, at least two."""
         posterior = self.posterior(state)
-        order = np.argsort(-posterior, kind="stable")
-        differential = order[: max(2, int(np.searchsorted(np.cumsum(posterior[order]), _DIFFERENTIAL_MASS)) + 1)]
+        likeliest_first = np.argsort(-posterior, kind="stable")
+        held = np.cumsum(posterior[likeliest_first])
+        size = max(2, int(np.searchsorted(held, _DIFFERENTIAL_MASS)) + 1)
         p_differential = np.zeros_like(posterior)
-        p_differential[differential] = posterior[differential]
+        p_differential[likeliest_first[:size]] = posterior[likeliest_first[:size]]
         p_differential /= p_differential.sum()
-        outcomes = self.doctor.outcomes
-        return [np.array([_mutual_information(o, p) for o in outcomes]) for p in (posterior, p_differential)]
+        information = []
+        for p in (posterior, p_differential):
+            information.append(np.array([_mutual_information(likelihoods, p) for likelihoods in self.doctor.outcomes]))
+        return information
 
     def _disease_index(self, name: str) -> int | None:
         """Return the index of the disease that the text ``name`` names. None where it names none of the hospital's
@@ -184,7 +196,7 @@ def _mutual_information(likelihoods: np.ndarray, p: np.ndarray) -> float:
 
 
 def _share_of_best(values: np.ndarray, index: int, candidates: np.ndarray) -> float:
-    """Return the value at ``index`` over the largest value among ``candidates`` (a mask), at most 1. It is 0 where that
-    is 0."""
+    """Return the value at ``index`` divided by the largest value among ``candidates`` (a mask), at most 1; 0 where no
+    candidate has a value above zero."""
     best = values[candidates].max()
     return min(1.0, values[index] / best) if best > 1e-9 else 0.0

@@ -10,7 +10,7 @@ from .rubric import SCALE
 
 LEVEL = 0.05  # of significance, after Holm's correction (paper)
 TARGET = 0.5  # points that a study should be able to find
-DECIMALS = 9  # means of whole scores lie on a grid: rounding keeps ties equal
+DECIMALS = 9  # of means of scores: equal means, computed in another order, stay equal, and are ties in rank tests
 
 
 def krippendorff_alpha(ratings: ArrayLike) -> float | None:
@@ -45,6 +45,7 @@ def resample_clusters(clusters: Sequence[object], resamples: int, seed: int) -> 
     ``clusters`` has the cluster of each item, such as its case. Returns how often each item is drawn, shape [resamples,
     items].
     """
+    # np.unique needs values that can be sorted: the text of a cluster stands for it.
     names, cluster_of_item = np.unique(np.asarray([repr(name) for name in clusters]), return_inverse=True)
     counts = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
     return counts[:, cluster_of_item]
@@ -61,12 +62,15 @@ def compare_pairs(differences: ArrayLike, permutations: int, seed: int) -> dict[
     1 (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963).
     """
     rounded = np.round(np.asarray(differences, dtype=float), DECIMALS)
-    low, shift, high = hodges_lehmann(rounded)
-    sd, zeros = float(rounded.std(ddof=1)) if len(rounded) > 1 else 0.0, int((rounded == 0).sum())
-    sizes = {"difference": float(rounded.mean()), "sd": sd, "zeros": zeros, "rank_biserial": rank_biserial(rounded)}
-    p_values = {"p": signed_rank_p_value(rounded, "pratt"), "p_zeros_dropped": signed_rank_p_value(rounded, "wilcox")}
-    p_values["p_permutation"] = permutation_p_value(rounded, permutations, seed)
-    return sizes | p_values | {"shift": shift, "shift_low": low, "shift_high": high}
+    shift_low, shift, shift_high = hodges_lehmann(rounded)
+    return {
+        "difference": float(rounded.mean()), "sd": float(rounded.std(ddof=1)) if len(rounded) > 1 else 0.0,
+        "zeros": int((rounded == 0).sum()), "rank_biserial": rank_biserial(rounded),
+        "p": signed_rank_p_value(rounded, "pratt"),
+        "p_zeros_dropped": signed_rank_p_value(rounded, "wilcox"),
+        "p_permutation": permutation_p_value(rounded, permutations, seed),
+        "shift": shift, "shift_low": shift_low, "shift_high": shift_high,
+    }  # fmt: skip
 
 
 def signed_rank_p_value(differences: np.ndarray, zeros: str) -> float:
@@ -82,9 +86,10 @@ def signed_rank_p_value(differences: np.ndarray, zeros: str) -> float:
 
 
 def permutation_p_value(differences: np.ndarray, permutations: int, seed: int) -> float:
-    """Compute the two-sided p-value of the mean of ``differences`` [states] under random signs. It counts
-    ``permutations`` random ones and the observed one (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros
-    have no sign and are left out. Returns 1 where nothing differs."""
+    """Compute the two-sided p-value of the mean of ``differences`` [states]: the share of ``permutations`` random
+    choices of their signs, and the observed signs as one more, with a mean as far from zero as the observed one
+    (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros have no sign and are left out. Returns 1 where
+    nothing differs."""
     nonzero = differences[differences != 0]
     if not len(nonzero):
         return 1.0
@@ -115,8 +120,9 @@ def hodges_lehmann(differences: np.ndarray) -> tuple[float, float, float]:
     count = len(differences)
     first, second = np.triu_indices(count)  # all pairs, also of each difference with itself
     walsh = np.sort((differences[first] + differences[second]) / 2)
-    spread = 1.959964 * math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
-    rank = min(max(math.floor(count * (count + 1) / 4 - spread), 0), (len(walsh) - 1) // 2)
+    # Mean and standard deviation of the signed-rank statistic where nothing differs; 1.96 for 95%.
+    mean, deviation = count * (count + 1) / 4, math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    rank = min(max(math.floor(mean - 1.959964 * deviation), 0), (len(walsh) - 1) // 2)
     return float(walsh[rank]), float(np.median(walsh)), float(walsh[-1 - rank])
 
 
