@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any, TypeAlias
 
 from .. import escape
-from ..files import write_bytes
+from ..files import parse_yaml, shipped_text, write_bytes
 from ..settings import Look, Settings
 from .methods import DATASETS, IN_DOMAIN, domain, is_synthetic, tier_mark
 from .table import Row
@@ -20,23 +20,13 @@ Figure: TypeAlias = Any
 Bbox: TypeAlias = Any
 Artist: TypeAlias = Any
 
-# Okabe and Ito's palette: eight colours that remain distinct with any colour vision.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+# Of Okabe and Ito's palette, whose colours remain distinct with any colour vision.
+BLACK, ORANGE, GREEN = "#000000", "#E69F00", "#009E73"
+BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#6b6b6b"
 
 # What every figure is drawn with.
 PARAMETERS = Path(__file__).with_name("matplotlibrc.txt")
-
-# For agents and variants without a look of their own: colours of Tol's muted palette, which no shipped row has.
-_SPARE_LOOKS = [
-    Look.model_validate({"colour": colour, "marker": marker, "line": line})
-    for colour, marker, line in (
-        ("#332288", "d", (0, (5, 1))), ("#882255", "h", ":"), ("#999933", "p", (0, (3, 1, 1, 1))),
-        (YELLOW, "H", "-."), ("#AA4499", "D", (0, (5, 1))), ("#117733", "X", ":"),
-        ("#DDCC77", "8", (0, (3, 1, 1, 1))), ("#CC6677", "*", "-."),
-    )
-]  # fmt: skip
 
 
 def look_of(settings: Settings, name: str, position: int = 0) -> Look:
@@ -50,12 +40,13 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     look_by_name = {name: entry.look for entries in (settings.agents, variants) for name, entry in entries.items()}
     if look := look_by_name.get(name):
         return look
+    spare_looks = [Look.model_validate(look) for look in parse_yaml(shipped_text(__package__, "spare_looks.yaml"))]
     used = {look.colour.lower() for look in look_by_name.values() if look}
-    spare = [look for look in _SPARE_LOOKS if look.colour.lower() not in used] or _SPARE_LOOKS
+    unused = [look for look in spare_looks if look.colour.lower() not in used] or spare_looks
     without_look = [name for name, look in look_by_name.items() if not look]
     shown = [name for name in without_look if name in variants and set(variants[name].feeds) - {"ablations"}]
     order = [*shown, *(name for name in without_look if name not in shown)]
-    return spare[(order.index(name) if name in order else position) % len(spare)]
+    return unused[(order.index(name) if name in order else position) % len(unused)]
 
 
 @contextmanager
@@ -85,7 +76,7 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata=metadata)
         write_bytes(out[kind], buffer.getvalue())
-        figure.set_layout_engine("none")
+        figure.set_layout_engine("none")  # the next kind keeps the layout of the first
 
 
 # Words in figures
