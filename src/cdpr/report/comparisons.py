@@ -1,5 +1,5 @@
-"""What several tables share: columns of metrics, rows of differences with sentences about them, captions, and numbers
-of the paper."""
+"""What several tables share: columns of metrics, rows of differences with sentences about them, and numbers of the
+paper."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from ..evaluation.metrics import METRICS, Metric
 from ..evaluation.significance import holm
 from ..job import Job
 from ..settings import Settings
-from .methods import Method, tier_mark
+from .methods import Method
 from .results import Results
 from .table import Column, Row, Sheet, number
 
@@ -17,10 +17,6 @@ N_NA, UTILITY = METRICS["n_na"], METRICS["utility"]
 IN_DOMAIN_METRICS = (ACCURACY, AEN, AEC, N_NA, UTILITY)
 
 METHOD = Column("label", "Method", align="l", linked=False)
-PAIRED_INTERVALS = (
-    "Intervals: bootstrap over training seeds and cases, both paired; they cover other cases and training again. Of "
-    "one seed there is an interval over cases alone, and nothing is called clear."
-)
 
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False, marked: int = 0) -> list[Column]:
@@ -49,10 +45,9 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
     over the tests of all rows, ``holm`` as numbers and ``p_holm`` as text.
     """
     rows = [results.change(first, second, dataset, decoding) for first, second, dataset in pairs]
-    adjusted = holm([test.p_value for row in rows for test in row["tests"]])
+    adjusted = iter(holm([test.p_value for row in rows for test in row["tests"]]))
     for row in rows:
-        count = len(row["tests"])
-        row["holm"], adjusted = adjusted[:count], adjusted[count:]
+        row["holm"] = [next(adjusted) for _ in row["tests"]]
         row["p"] = ", ".join(format_p(test.p_value) for test in row["tests"])
         row["p_holm"] = ", ".join(format_p(p) for p in row["holm"])
     return rows
@@ -71,14 +66,15 @@ def describe_changes(changes: Sequence[Row], metrics: Sequence[Metric]) -> list[
 
 
 def describe_change(change: Row, metrics: Sequence[Metric]) -> str:
-    """Return a sentence about a row of differences that says on which metrics the first method is clearly better or
-    worse, and on which it is open, or why nothing can be said: ``CDPR against GRPO is better on AEC; open on Acc.``"""
+    """Describe a row of differences in a sentence: on which metrics the first method is clearly better, clearly worse,
+    or neither (open). For example ``CDPR against GRPO is better on AEC; open on Acc.`` Where the comparison supports no
+    conclusion, the sentence says why."""
     against = f"{change['label']} against {change['second']}"
     if change["void"]:
         return f"{against}: open; {change['void']}."
     metrics_by_outcome: dict[str, list[str]] = {"better": [], "worse": [], "open": []}
     for metric in metrics:
-        name = metric.header.partition(" (")[0].rstrip(".")
+        name = metric.header.partition(" (")[0].rstrip(".")  # without unit and full stop
         metrics_by_outcome[outcome_of(change, metric) or "open"].append(name)
     parts = [f"{outcome} on {', '.join(names)}" for outcome, names in metrics_by_outcome.items() if names]
     any_clear = metrics_by_outcome["better"] or metrics_by_outcome["worse"]
@@ -91,7 +87,8 @@ def outcome_of(change: Row, metric: Metric) -> str:
     low, high = change[f"{metric.name}_low"], change[f"{metric.name}_high"]
     if change["void"] or low <= 0 <= high:
         return ""
-    return "better" if (low > 0) == metric.higher_is_better else "worse"
+    is_higher = low > 0
+    return "better" if is_higher == metric.higher_is_better else "worse"
 
 
 def format_p(p: float) -> str:
@@ -104,17 +101,7 @@ def add_prefix(prefix: str, row: Row) -> Row:
     return {f"{prefix}{key}": value for key, value in row.items()}
 
 
-# Captions and the paper's figures
-
-
-def in_domain_caption(settings: Settings, decoding: str) -> str:
-    """Return the sentences of a caption that say of which cases and settings the results are, and what their means and
-    intervals are over."""
-    return (
-        f"In-domain test cases, {decoding} decoding ({tier_mark(settings)}; cost_unit_usd = "
-        f"{settings.utility.cost_unit_usd:g}). Trained rows are means over their training seeds; intervals are over "
-        "seeds and cases."
-    )
+# The paper's figures, and the stage of a table
 
 
 def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:

@@ -14,9 +14,6 @@ from . import layout
 from .card_counts import FEWEST_PATIENTS, CardError, count_cases, data_card, read_report
 from .table import Block, Row, Table, Warned, markdown_page
 
-_FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
-          "fallback": "at the fallback price"}  # fmt: skip
-
 
 def write_data_card(settings: Settings, job: Job) -> None:
     """Stage ``write_data_card``: count the cases of a data set, and write its card as ``json`` and ``md``. Raises
@@ -49,15 +46,15 @@ def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str
              {"rule": "kept", "rule_mark": "total", "left": counts["kept"]}]  # fmt: skip
     selection = [step | {"share": step.get("dropped", 0) / counts["read"]} for step in steps]
     events = [{"what": what, "number": number} for what, number in card["events"].items()]
-    # Numbers with commas between thousands and at most one decimal.
-    spread = [{name: f"{value:,.1f}".removesuffix(".0") if isinstance(value, float) else value
-               for name, value in row.items()} for row in card["distributions"]]  # fmt: skip
-    diagnoses = card["diagnoses"]
-    others = diagnoses["others"]
-    named = [_table(settings, "diagnoses", diagnoses["named"])] if diagnoses["named"] else []
-    unnamed = (
-        f"; not named here: {others['diagnoses']:,} others in {others['cases']:,} cases" if others["cases"] else ""
-    )
+    distributions = []
+    for row in card["distributions"]:
+        # Commas between thousands, and at most one decimal.
+        texts = {name: f"{value:,.1f}".removesuffix(".0") for name, value in row.items() if isinstance(value, float)}
+        distributions.append(row | texts)
+    named, others = card["diagnoses"]["named"], card["diagnoses"]["others"]
+    diagnoses = f"{card['diagnoses']['distinct']} distinct diagnoses"
+    if others["cases"]:
+        diagnoses += f"; not named here: {others['diagnoses']:,} others in {others['cases']:,} cases"
     digests = [{"input": name, "sha256": digest} for name, digest in card["digests"].items()]
     return [
         ("What it is", _about(card)),
@@ -65,9 +62,8 @@ def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str
         ("Selection", [_table(settings, "selection", selection)]),
         ("What gave the diagnosis away", [_table(settings, "leaks", card["leaks"]) or "None was found."]),
         ("Rows behind the examinations", [_table(settings, "events", events) or "No events recorded."]),
-        ("Distributions per case", [_table(settings, "distributions", spread)]),
-        ("Most frequent diagnoses", [f"{diagnoses['distinct']} distinct diagnoses{unnamed}.",
-                                     *named]),
+        ("Distributions per case", [_table(settings, "distributions", distributions)]),
+        ("Most frequent diagnoses", [f"{diagnoses}.", *([_table(settings, "diagnoses", named)] if named else [])]),
         ("Price coverage", _price_blocks(settings, card["prices"])),
         ("Digests of the inputs", [_table(settings, "digests", digests)]),
     ]  # fmt: skip
@@ -93,9 +89,10 @@ def _about(card: Mapping[str, Any]) -> list[Block]:
 def _price_blocks(settings: Settings, prices: Mapping[str, Any]) -> list[Block]:
     """Return the section on how examinations were priced: a sentence, and tables of counts, dollars and shares."""
     found = prices["found"]
-    counts = [{"what": words, "count": found[key], "share": found[key] / max(1, found["found"])}
-              for key, words in _FOUND.items()]  # fmt: skip
-    counts.append({"what": "left out before: no examination", "count": found["no_examination"]})
+    counts = []
+    for what, count in found.items():
+        share = None if what == "no_examination" else count / max(1, found["found"])  # it was not priced
+        counts.append({"what": what, "count": count, "share": share})
     blocks: list[Block] = [
         "Examinations but physical, each counted in every case that has it; dollars before the rule of billing groups.",
         _table(settings, "found", counts),

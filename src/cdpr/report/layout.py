@@ -11,23 +11,16 @@ from . import comparisons
 from .methods import tier_mark
 from .table import Column, Row, Sheet, Table
 
-
-def _printed_in_paper(settings: Settings) -> str:
-    """Return the caption of a table of numbers that the paper prints."""
-    warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
-    return f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
-
-
 # Words that every declaration may use in braces. Each is computed only where it is used, since a table may read only
 # the settings that its stage declares.
 _WORDS: dict[str, Callable[[Settings, str], str]] = {
     "decoding": lambda settings, decoding: decoding,
     "Decoding": lambda settings, decoding: decoding.capitalize(),
     "mark": lambda settings, decoding: tier_mark(settings),
-    "in_domain": comparisons.in_domain_caption,
-    "paired": lambda settings, decoding: comparisons.PAIRED_INTERVALS,
-    "paper": lambda settings, decoding: _printed_in_paper(settings),
+    "cost_unit": lambda settings, decoding: f"{settings.utility.cost_unit_usd:g}",
+    "warning": lambda settings, decoding: "" if settings.tier == "paper" else _NOT_COMPARABLE,
 }
+_NOT_COMPARABLE = "; not comparable with the synthetic tier"
 
 
 @cache
@@ -48,8 +41,8 @@ def declared_sheet(
     """Make a sheet of the tables ``parts``, pairs of heading and table, below the title that ``tables.yaml`` declares
     for their ``group``, or below another ``heading``.
 
-    ``rows`` have the same numbers unformatted, for the CSV, whose columns the group declares too. ``printed`` are the
-    tables for LaTeX, where they differ from ``parts``.
+    ``rows`` have the same numbers unformatted, for the CSV, whose columns the group declares too. LaTeX has the tables
+    of ``parts``, or others where ``printed`` gives them.
     """
     declared = _declared()[group]
     keys: list[str] = []
@@ -62,9 +55,11 @@ def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Itera
     """Yield the CSV columns of estimates: mean, both ends of the interval, and deviation between seeds (``utility``,
     ``utility_low``, ``utility_high``, ``utility_seed_sd``). ``estimates`` are names, or ``all`` metrics, or the
     ``in_domain`` ones."""
-    in_domain = [metric.name for metric in comparisons.IN_DOMAIN_METRICS]
-    names = {"all": list(METRICS), "in_domain": in_domain}[estimates] if isinstance(estimates, str) else estimates
-    for name in names:
+    if estimates == "all":
+        estimates = list(METRICS)
+    elif estimates == "in_domain":
+        estimates = [metric.name for metric in comparisons.IN_DOMAIN_METRICS]
+    for name in estimates:
         yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
 
 
@@ -83,19 +78,23 @@ def table(
 ) -> tuple[str, Table]:
     """Make the table that ``tables.yaml`` declares as ``GROUP.TABLE`` of these rows. Returns its heading and the table.
 
-    ``columns`` are added after the declared ones. ``words`` fill the braces of heading, caption and notes. A note
-    ``{word}`` whose word is a list becomes a note for each of its items; an empty note is left out.
+    ``columns`` are added after the declared ones. The braces of heading, caption, label and notes are filled by
+    ``words``, by :data:`_WORDS`, and by the texts that ``tables.yaml`` declares as ``words`` for several tables. A note
+    ``{word}`` whose word is a list becomes a note for each of its items; an empty note is left out. ``decoding`` is
+    that of the results.
     """
     group, _, table_name = name.partition(".")
     declared = _declared()[group][table_name]
-    used = [word for word in _WORDS if f"{{{word}}}" in str(declared)]
+    shared = {word: text for word, text in _declared()["words"].items() if f"{{{word}}}" in str(declared)}
+    used = [word for word in _WORDS if f"{{{word}}}" in f"{declared} {shared}"]
     words |= {word: _WORDS[word](settings, decoding) for word in used}
+    words |= {word: text.format(**words) for word, text in shared.items()}
     heading, caption, label = (declared.get(field, "").format(**words) for field in ("heading", "caption", "label"))
     all_columns = [column for entry in declared.get("columns", ()) for column in _declared_columns(entry, words)]
     all_columns += columns
     table_notes: list[str] = []
     for note in declared.get("notes", ()):
-        value = words.get(note.strip("{}"))
+        value = words.get(note.strip("{}"))  # where the whole note is one word in braces
         table_notes += value if isinstance(value, list) else [note.format(**words)]
     return heading, Table(
         all_columns, rows, caption, list(filter(None, table_notes)), f"tab:{label}" if label else "",

@@ -17,7 +17,7 @@ from ..table import interval, markdown_page, number, to_csv
 from .claims import Claim, TrainingClaim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import APART, COUNTED, UNDECIDABLE, JudgedClaim, Ledger, Verdict
+from .verdict import APART, UNDECIDABLE, WHY_APART, JudgedClaim, Ledger, Verdict
 
 _DECIMALS = 6
 
@@ -56,7 +56,7 @@ def make_ledger(
     evidence = Evidence(settings, results)
     judged = []
     for claim in claims:
-        verdict = Verdict(APART, COUNTED[APART]) if claim in judged_apart else judge(claim, evidence)
+        verdict = Verdict(APART, WHY_APART) if claim in judged_apart else judge(claim, evidence)
         judged.append(_add_verdict(claim, verdict))
     judges = tuple(evidence.results.judging_notes())
     return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judges, claims=tuple(judged)))
@@ -68,7 +68,7 @@ def _add_verdict(claim: Claim, verdict: Verdict) -> JudgedClaim:
     fields = asdict(verdict)
     for name in ("measured", "low", "high"):
         is_number = fields[name] is not None and math.isfinite(fields[name])
-        fields[name] = round(float(fields[name]), _DECIMALS) + 0.0 if is_number else None
+        fields[name] = round(float(fields[name]), _DECIMALS) + 0.0 if is_number else None  # -0.0 becomes 0.0
     statement = {name: getattr(claim, name) for name in ("id", "also", "place", "kind", "says", "headline", "printed")}
     return JudgedClaim(**statement, **fields)
 
@@ -77,7 +77,7 @@ def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:
     """Return the page ``claims.md``: numbers of claims by verdict, headline claims, undecidable claims, then all claims
     by their place in the paper. ``ledger`` is that of :func:`make_ledger`."""
     rows = [_table_row(entry) for entry in ledger["claims"]]
-    counts = [{"verdict": name, "claims": count, "means": COUNTED[name]} for name, count in ledger["counts"].items()]
+    counts = [{"verdict": name, "means": name, "claims": count} for name, count in ledger["counts"].items()]
     counted = layout.table(
         settings, "claims.counts", counts, ledger["decoding"], headline=ledger["headline"],
         judges=list(ledger["judges"]), notices=notices(settings),
@@ -95,12 +95,13 @@ def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:
 def _table_row(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry of ``claims.json`` as the row of a table, with its numbers, lists and counts as text."""
     value, low, high = (entry[name] for name in ("measured", "low", "high"))
-    no_interval = low is None or high is None
-    text = "" if value is None else number(value) if no_interval else interval(value, low, high)
+    measured = ""
+    if value is not None:
+        measured = number(value) if low is None or high is None else interval(value, low, high)
     return {
         **entry,
         "printed": ", ".join(entry["printed"]),
-        "measured": f"{text} {entry['unit']}".strip() if text else "",
+        "measured": f"{measured} {entry['unit']}".strip() if measured else "",
         "k": f"{entry['k']} / {entry['n']}" if entry["k"] else entry["n"],
         "seeds": ", ".join(map(str, entry["seeds"])),
         "verdict": ", ".join(filter(None, (entry["verdict"], entry["scope"]))),

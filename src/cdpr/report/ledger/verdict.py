@@ -23,20 +23,9 @@ from ..table import interval
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"
 UNDECIDABLE = "undecidable"
-# The verdicts by which claims are counted, in the order of the page, with their meaning.
-COUNTED = {
-    REPRODUCED: "on the data, at the scale, with the backbone and a judge as in the paper: the printed figure in the "
-    "interval, or the claimed direction with an interval that excludes the contrary",
-    SAME: "the interval excludes the contrary",
-    OPEN: "the interval holds both, whichever side the estimate lies on; or the comparison supports nothing: one "
-    "seed, no side above chance, a policy that has stopped ordering",
-    DEVIATES: "the interval excludes what is claimed or printed",
-    NOT_RUN: "nothing was measured that could be held against it",
-    APART: "about time, which is another one at every run: `claims_of_time.md` judges it on this machine",
-    STATED: "of the configuration, no result: this run is set up as the paper says",
-    OTHERWISE: "of the configuration, no result: this run is set up differently",
-    UNDECIDABLE: "no result could ever decide it: a definition, an argument, or a fact of the authors' own setup",
-}
+# The verdicts by which claims are counted, in the order of the page. Their meanings are in `tables.yaml`.
+COUNTED = (REPRODUCED, SAME, OPEN, DEVIATES, NOT_RUN, APART, STATED, OTHERWISE, UNDECIDABLE)
+WHY_APART = "about time, which is another one at every run: `claims_of_time.md` judges it on this machine"
 # The sums of the headline: the name of each, and the verdicts that it counts.
 _SUMS = {"measured": (REPRODUCED, SAME, OPEN, DEVIATES), "not run": (NOT_RUN,), "about settings": (STATED, OTHERWISE),
          "about time": (APART,), "untestable": (UNDECIDABLE,)}  # fmt: skip
@@ -62,9 +51,9 @@ class Effect(NamedTuple):
     def inside(self, margin: float) -> "Effect":
         """Return ``margin`` minus the absolute value of the effect, with its interval. It is positive where the effect
         is between ``-margin`` and ``margin``."""
-        ends = abs(self.low), abs(self.high)
-        nearest_to_zero = 0.0 if self.low <= 0 <= self.high else min(ends)
-        return Effect(margin - abs(self.value), margin - max(ends), margin - nearest_to_zero)
+        sizes = abs(self.low), abs(self.high)
+        smallest_size = 0.0 if self.low <= 0 <= self.high else min(sizes)  # of all values in the interval
+        return Effect(margin - abs(self.value), margin - max(sizes), margin - smallest_size)
 
     @classmethod
     def of_samples(cls, samples: np.ndarray) -> "Effect":
@@ -98,7 +87,8 @@ class Comparison:
         """Return the verdict of this name (``open``), with the reason ``why`` and with what this comparison
         measured."""
         seeds = tuple(sorted(set(seeds_of_runs(self.runs))))
-        return Verdict(verdict, why, *self.measured, self.unit, self.k, self.n, "", seeds, self.runs)
+        value, low, high = self.measured
+        return Verdict(verdict, why, value, low, high, self.unit, k=self.k, n=self.n, seeds=seeds, runs=self.runs)
 
 
 @dataclass(frozen=True)
@@ -107,8 +97,9 @@ class Verdict:
     ``low`` and ``high`` of its 95% interval, in ``unit``.
 
     ``k`` counts right diagnoses among ``n`` cases. For the average, in which data sets count alike, ``k`` is empty and
-    ``n`` lists the numbers of cases. ``scope`` says with how many of the others a method was compared that is claimed
-    to be the best. ``runs`` are those that the verdict rests on, and ``seeds`` their training seeds.
+    ``n`` lists the numbers of cases. Where a method is claimed to be the best of many and not all were run, ``scope``
+    says among how many it was compared (``of the 7 rows run``). ``runs`` are those that the verdict rests on, and
+    ``seeds`` their training seeds.
     """
 
     verdict: str
@@ -136,6 +127,7 @@ def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "",
     clearly. Its runs are those of all. A void comparison neither supports nor refutes. The other arguments are those of
     :func:`directional`.
     """
+    # Comparisons whose whole interval is against the claim refute it, unless they are void.
     contrary = [comparison for comparison in comparisons if comparison.support.high < 0]
     refuting = [comparison for comparison in contrary if not comparison.void]
     if refuting:
@@ -143,7 +135,7 @@ def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "",
     else:
         shown = min(comparisons, key=lambda comparison: comparison.support.value)
         void = next((comparison.void for comparison in comparisons if comparison.void), "")
-    # The least value, the least low end and the least high end of all.
+    # The least value, the least low end and the least high end: what the claim is supported by at least.
     weakest = Effect(*np.min([comparison.support for comparison in comparisons], axis=0).tolist())
     verdict, reason = directional(weakest, unlike_paper, incomplete, void)
     why = f"{shown.text}: {reason}"
