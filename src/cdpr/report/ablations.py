@@ -8,11 +8,10 @@ from ..evaluation.significance import detectable_difference
 from ..settings import Settings, job_of, labels_of, variants
 from . import comparisons, layout
 from .methods import IN_DOMAIN, ablation_methods
-from .paper import printed_rows
+from .paper import METRICS, printed_rows
 from .results import Results
 from .table import Row, Sheet
 
-_PRINTED = ("acc", "aen", "aec")
 _TESTS = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant", "detectable")
 
 
@@ -26,7 +25,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, ablation_methods(settings))
     base, *ablations = results.methods
     pairs = [(method, base, IN_DOMAIN) for method in ablations]
-    paper = {row["variant"]: row for row in printed_rows("ablation.csv", *_PRINTED)}
+    paper = {row["variant"]: row for row in printed_rows("ablation.csv", *METRICS)}
     words: dict[str, Any] = {"base": base.label, "remarks": results.notes(), "shared": _shared_job_notes(results)}
     parts, csv_rows = [], []
     for decoding in results.decodings:
@@ -36,9 +35,9 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
         for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
             parts.append(layout.table(settings, f"ablations.{table}", rows, decoding, **words))
-        for level, change in zip(levels, [{}, *changes], strict=True):
+        for level, change in zip(levels, [{}, *changes], strict=True):  # CDPR, the first, has no change
             variant = level["method"]
-            printed = comparisons.paper_cells(paper[variant], _PRINTED) if variant in paper else {}
+            printed = comparisons.paper_cells(paper[variant], METRICS) if variant in paper else {}
             names = {"variant": variant, "method": level["label"], "job": job_of(settings, variant)}
             tests = {name: change.get(name) for name in _TESTS}
             csv_rows.append(level | printed | names | comparisons.add_prefix("change_", change) | tests)
@@ -66,11 +65,12 @@ def _shared_job_notes(results: Results) -> list[str]:
 def _test_columns(change: Row) -> Row:
     """Return columns about the McNemar tests of a row of differences, which compare an ablation with CDPR case by case.
 
-    As texts with one value per seed: the numbers of cases that only the one got right (``only_this``, ``only_cdpr``:
-    ``4+7``), and p-values before and after Holm's correction (``0.125+0.00781``). As numbers: the mean share of cases
-    on which exactly one was right (``discordant``, ``share``), and the smallest difference in accuracy that one test
-    would have detected (``detectable``, a fraction): infinite where it could detect none, None where the two never
-    differ.
+    - ``only_this``, ``only_cdpr``: how many cases only the ablation, and only CDPR got right, by seed (``4+7``);
+    - ``mcnemar_p``, ``mcnemar_p_holm``: p-values by seed before and after Holm's correction (``0.125+0.00781``);
+    - ``share``: the mean share of cases on which exactly one of the two was right. The CSV has it as ``discordant``,
+      where the printed table shows the numbers of these cases (``discordant_text``);
+    - ``detectable``: the smallest difference in accuracy, a fraction, that one test would have detected: infinite where
+      it could detect none, None where the two never differ.
     """
     tests = change["tests"]
     differing = sum(test.only_first + test.only_second for test in tests)

@@ -1,5 +1,6 @@
 """Figures of accuracy against cost: the main agents with their names beside their points, and every agent."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from math import cos, hypot, pi, sin
 
@@ -79,15 +80,17 @@ def _notes(results: Results, datasets: Iterable[str]) -> list[str]:
     """Return the notes below a figure of these data sets: licences, missing evaluations, diverged trainings, judges and
     decoding."""
     decoding = results.decodings[0]
-    missing = sorted(f"{method.label} ({DATASETS[dataset]})" for dataset in datasets for method in results.methods
-                     if results.summary(method, dataset, decoding).get("missing"))  # fmt: skip
+    missing = []
+    for dataset, method in itertools.product(datasets, results.methods):
+        if results.summary(method, dataset, decoding).get("missing"):
+            missing.append(f"{method.label} ({DATASETS[dataset]})")
     drawn = f"{decoding} decoding; bars: 95% intervals"
-    return [*notices(results.settings), style.missing_note(missing), *results.notes(), drawn]
+    return [*notices(results.settings), style.missing_note(sorted(missing)), *results.notes(), drawn]
 
 
 def _draw_point(panel: style.Axes, settings: Settings, row: Row, size: float) -> None:
-    """Draw an agent as a marker of so many typographic points with thin intervals. It is hollow where the agent knows
-    the hospital's model."""
+    """Draw an agent as a marker with thin bars for the 95% intervals of its cost and accuracy. ``size`` is that of the
+    marker in typographic points. It is hollow where the agent knows the hospital's model."""
     look = style.look_of(settings, row["method"])
     cost, accuracy = row["aec"], 100 * row["accuracy"]
     panel.errorbar(
@@ -107,7 +110,8 @@ def _draw_labelled(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -
     if not rows:
         style.write_in_empty_panel(panel, "missing: no evaluations")
         return
-    # Intervals of few seeds reach beyond what can be: they do not set the scale.
+    # The axis ends a quarter beyond the highest cost. Intervals of few seeds can be very long: one that reaches far
+    # beyond its point is cut off.
     dearest = max(min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in rows)
     panel.set_xlim(0, dearest or 1)
     lowest = min(100 * row["accuracy_low"] for row in rows)
@@ -123,7 +127,7 @@ def _draw_every(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> N
     if not rows:
         style.write_in_empty_panel(panel, "missing: no evaluations")
     low, high = panel.get_ylim()
-    panel.set_ylim(max(low, -5), min(high, 105))
+    panel.set_ylim(max(low, -5), min(high, 105))  # long intervals end at what accuracies can be
     panel.set_title(f"Every agent, {style.panel_title(settings, IN_DOMAIN, rows, separator=' ')}")
     panel.set_ylabel("accuracy (%)")
     dearest = max((row["aec_high"] for row in rows), default=0.0)
@@ -141,6 +145,7 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
+    # Positions are found in pixels, since the size of a text is given in pixels.
     to_pixels, to_data = panel.transData, panel.transData.inverted()
     bounds, scale = panel.get_window_extent(), panel.get_figure().dpi / 72  # pixels per typographic point
     points = [to_pixels.transform((row["aec"], 100 * row["accuracy"])) for row in rows]
@@ -157,7 +162,7 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
         # A pixel more: text has another size, by a fraction of a pixel, when the figure is saved.
         occupied.append(Bbox([centre - half_size, centre + half_size]).padded(1))
         text.set_position(to_data.transform(centre))
-        distance = np.maximum(0, abs(centre - point) - half_size)
+        distance = np.maximum(0, abs(centre - point) - half_size)  # of the point from the box, across and up
         if hypot(*distance) > 9 * scale:
             ends = to_data.transform([point, centre])
             (line,) = panel.plot(*ends.T, linewidth=0.5, color=style.GREY, zorder=2, scalex=False, scaley=False)
@@ -167,10 +172,12 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
 def _find_free_centre(
     point: np.ndarray, half_size: np.ndarray, occupied: Sequence[style.Bbox], bounds: style.Bbox, gap: float
 ) -> np.ndarray:
-    """Return where to centre a box of text beside a point, as [x, y]; all arguments are in pixels.
+    """Find a position for a text beside a ``point`` [x, y]. All arguments are in pixels. ``half_size`` is half the
+    width and height of the text, ``bounds`` is the panel, ``occupied`` are the boxes of points and of other texts, and
+    ``gap`` is the least distance from the point.
 
-    It is the first position, on widening ellipses around the point, at which the box is inside ``bounds``, ``gap`` away
-    from the point, and off all ``occupied`` boxes. Where there is none, the box is centred to the right of the point.
+    Returns the centre of the text, [x, y]: the first one, on ellipses around the point that become wider and wider, at
+    which the text is in the panel and covers no occupied box. Where there is none, it is to the right of the point.
     """
     from matplotlib.transforms import Bbox
 

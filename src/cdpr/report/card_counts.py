@@ -157,7 +157,7 @@ def read_report(path: Path) -> AttritionReport:
 def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
     """Return one row per kind of leak (a text that gives the diagnosis away): the number of cases that have it, how
     many were handled by each of :data:`_ACTIONS`, and their share of the cases read."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)  # cases by kind of leak and action
     for step in attrition.funnel:
         if step.rule in _LEAK_RULES:
             counts[step.rule]["dropped"] += step.dropped
@@ -174,9 +174,9 @@ def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
 def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the distribution over cases of each quantity as a row: minimum, quartiles, maximum and mean. ``cases`` is
     the frame of :func:`count_cases`."""
-    ordered = [kind for kind in KINDS if kind != "physical"]
+    priced_kinds = [kind for kind in KINDS if kind != "physical"]  # the physical examination costs nothing
     measured = {f"{kind} examinations": cases[kind] for kind in KINDS} | {
-        "examinations but physical": cases[ordered].sum(axis=1),
+        "examinations but physical": cases[priced_kinds].sum(axis=1),
         "price of the whole record (USD)": cases.usd,
         "summary (characters)": cases.summary,
         "results (characters)": cases.results,
@@ -188,47 +188,53 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
+def frequent_diagnoses(patients_of: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
     """Return the most frequent diagnoses with their numbers of cases, and how many other diagnoses and cases there are.
 
-    ``diagnosed`` maps a diagnosis to the patients of its cases, one per case. With ``pooled``, a diagnosis is named
-    only where the vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
+    ``patients_of`` maps a diagnosis to the patients of its cases, one per case. With ``pooled``, to protect patients, a
+    diagnosis is named only where the vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
     """
-    ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
-    shown = ranked
+    ranked = sorted(patients_of, key=lambda name: (-len(patients_of[name]), name))
+    may_be_named = ranked
     if pooled:
-        frequent = [name for name in ranked if len(set(diagnosed[name])) >= FEWEST_PATIENTS]
-        shown = [name for name in frequent if diagnoses().find(name) is not None]
-    shown = shown[:SHOWN_DIAGNOSES]
-    others = [len(diagnosed[name]) for name in ranked if name not in shown]
+        frequent = [name for name in ranked if len(set(patients_of[name])) >= FEWEST_PATIENTS]
+        may_be_named = [name for name in frequent if diagnoses().find(name) is not None]
+    named = may_be_named[:SHOWN_DIAGNOSES]
+    cases_of_others = [len(patients_of[name]) for name in ranked if name not in named]
     return {
         "distinct": len(ranked),
-        "named": [{"diagnosis": name, "cases": len(diagnosed[name])} for name in shown],
-        "others": {"diagnoses": len(others), "cases": sum(others)},
+        "named": [{"diagnosis": name, "cases": len(patients_of[name])} for name in named],
+        "others": {"diagnoses": len(cases_of_others), "cases": sum(cases_of_others)},
     }
 
 
 def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
-    """Count how examinations other than physical ones were priced: names, occurrences and dollars, by the way in which
-    the price was found (``by_how``) and by the confidence of its code (``by_confidence``).
+    """Count how examinations other than physical ones were priced, from a row per examination name.
 
-    ``rows`` has a row per examination name. Dollars are before examinations that are billed together are merged.
-    ``no_examination`` entries of the data set were left out before pricing; the number is passed on.
+    Returns as ``found`` the number of examinations, each counted in every case that has it: all of them, and those
+    priced by a ``code``, by the median of their ``class`` and at the ``fallback`` price. ``no_examination``, the number
+    of entries that were left out before pricing, is among them. As ``by_how`` and ``by_confidence`` it returns the rows
+    of :func:`_shares` by the way in which the price was found, and by the confidence of its code. Dollars are before
+    examinations that are billed together are merged.
     """
     table = pd.DataFrame(rows, columns=COVERAGE_COLUMNS).astype({"cases": int, "names": int})
     billed = table[~table.how.isin(["physical", "none"])]
-    way = billed.how.where(billed.how.isin(["class", "fallback"]), "code")
-    found = billed.groupby(way).cases.sum().reindex(["code", "class", "fallback"], fill_value=0)
+    # Every way of finding a price but these two is by a code.
+    priced_by = billed.how.where(billed.how.isin(["class", "fallback"]), "code")
+    counts = billed.groupby(priced_by).cases.sum().reindex(["code", "class", "fallback"], fill_value=0)
     return {
-        "found": {"found": int(found.sum()), **found.to_dict(), "no_examination": no_examination},
+        "found": {"found": int(counts.sum()), **counts.to_dict(), "no_examination": no_examination},
         "by_how": _shares(billed, "how"),
         "by_confidence": _shares(billed, "confidence") if billed.confidence.any() else [],
     }
 
 
 def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
-    """Sum up names, examinations and dollars by the values of a column, the most examinations first. Each row has its
-    shares of all examinations and of all dollars."""
+    """Sum up by the values of a ``column`` of ``billed``, a row per examination name, the most examinations first.
+
+    A returned row has the value, the number of ``names``, of ``examinations`` (each counted in every case that has it),
+    their ``usd``, and the shares of all examinations (``share``) and of all dollars (``usd_share``), as fractions.
+    """
     usd = billed.cases * billed.price_usd.astype(float)
     groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))
     sums = groups[["names", "cases", "usd"]].sum().sort_values("cases", ascending=False, kind="stable")

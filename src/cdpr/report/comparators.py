@@ -53,13 +53,15 @@ def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
     curves = read_curves(results.folder, method, ["accuracy"])
     if not curves.runs:
         return row
-    tokens_by_seed = np.nanmax(curves.values["tokens"], axis=1)
+    tokens_by_seed = np.nanmax(curves.values["tokens"], axis=1)  # they are counted up: the last value is the largest
     return row | {"tokens": float(tokens_by_seed.mean()) / 1e6}
 
 
 def _printed_units(row: Row) -> Row:
     """Return the metrics of a row, with their intervals and deviations between seeds, in the units that tables print:
-    accuracy in %."""
-    columns = {f"{metric.name}{end}": metric.factor for metric in comparisons.IN_DOMAIN_METRICS
-               for end in ("", "_low", "_high", "_seed_sd")}  # fmt: skip
-    return {column: factor * row[column] for column, factor in columns.items() if row.get(column) is not None}
+    accuracy in %. Values that the row lacks are left out."""
+    printed: Row = {}
+    for metric in comparisons.IN_DOMAIN_METRICS:
+        columns = [f"{metric.name}{end}" for end in ("", "_low", "_high", "_seed_sd")]
+        printed |= {column: metric.factor * row[column] for column in columns if row.get(column) is not None}
+    return printed

@@ -25,7 +25,8 @@ class Curves:
     ``values`` has an array [seeds, points] for each metric and for each axis of :data:`AXES` (step, seconds, tokens).
     All seeds have the same steps; a run that diverged has NaN after its last validation. ``runs`` are the names of the
     seeds in the arrays, in their order. ``missing`` are the metrics files that do not exist or have no validation.
-    ``diverged`` maps each run that diverged to the step at which it did, also one without a validation.
+    ``diverged`` maps each run that diverged to the step at which it did, also one without a validation. ``last_steps``
+    maps each run in the arrays to the last step that it was validated at.
     """
 
     method: Method
@@ -33,6 +34,7 @@ class Curves:
     values: dict[str, np.ndarray]
     missing: tuple[str, ...]
     diverged: dict[str, int]
+    last_steps: dict[str, float]
 
     def mean(self, name: str) -> np.ndarray:
         """Return the mean [points] of a metric or axis over the seeds that have a value at the point."""
@@ -45,19 +47,24 @@ class Curves:
     def split_where_seeds_end(self) -> Iterator[Self]:
         """Yield the curves in consecutive segments; each has only the seeds that last to the end of the segment. One
         mean over all points would jump where a diverged seed ends, since it continues over the other seeds."""
-        has_value = ~np.isnan(self.values["step"])
+        has_value = ~np.isnan(self.values["step"])  # [seeds, points]
         last = has_value.shape[1] - 1
-        ends = [at for at in range(last) if (has_value[:, at] != has_value[:, at + 1]).any()]
-        for start, end in zip([0, *ends], [*ends, last], strict=True):
+        ends = [point for point in range(last) if (has_value[:, point] != has_value[:, point + 1]).any()]
+        start = 0
+        for end in (*ends, last):
             seeds = has_value[:, end]
             yield replace(self, values={name: table[seeds, start : end + 1] for name, table in self.values.items()})
+            start = end  # neighbouring segments share a point
 
     def divergence_points(self, axis: str, metric: str) -> np.ndarray:
         """Return axis and metric at the last validation of each run that diverged, an array [runs, 2]. Runs without a
         validation are left out."""
-        last = (~np.isnan(self.values["step"])).sum(axis=1) - 1  # a seed's values are NaN after its end alone
-        seeds = [seed for seed, run in enumerate(self.runs) if run in self.diverged and last[seed] >= 0]
-        return np.stack([self.values[name][seeds, last[seeds]] for name in (axis, metric)], axis=1)
+        points = []
+        for seed, run in enumerate(self.runs):
+            validations = np.flatnonzero(~np.isnan(self.values["step"][seed]))
+            if run in self.diverged and len(validations):
+                points.append([self.values[name][seed, validations[-1]] for name in (axis, metric)])
+        return np.array(points).reshape(-1, 2)
 
 
 def read_curves(results: str | Path, method: Method, metrics: Sequence[str], prefix: str = "validation/") -> Curves:
@@ -70,20 +77,22 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
     """
     diverged = {run: step for run in method.runs if (step := diverged_at(results, run)) is not None}
     measured = {run: _read_measurements(results, run, metrics, prefix) for run in method.runs}
-    tables = {run: np.array(rows) for run, rows in measured.items() if rows}  # [points, axes and metrics]
+    tables = {run: np.array(rows) for run, rows in measured.items() if rows}  # [points, axes and metrics], step first
     missing = [run for run in method.runs if run not in tables and run not in diverged]
     values = {name: np.zeros((0, 0)) for name in (*AXES, *metrics)}
+    last_steps = {run: float(table[-1, 0]) for run, table in tables.items()}
     if tables:
-        last_steps = {run: table[-1, 0] for run, table in tables.items()}
         first = max(table[0, 0] for table in tables.values())
         # A seed that is still running shortens the curves of all, one that diverged does not.
         last = min((step for run, step in last_steps.items() if run not in diverged), default=max(last_steps.values()))
         all_steps = np.unique(np.concatenate([table[:, 0] for table in tables.values()]))
         steps = all_steps[(first <= all_steps) & (all_steps <= last)]
         for column, name in enumerate(values):
+            # One row per seed; NaN after its last step.
             values[name] = np.stack([np.interp(steps, table[:, 0], table[:, column], right=np.nan)
                                      for table in tables.values()])  # fmt: skip
-    return Curves(method, tuple(tables), values, tuple(f"training/{run}/metrics.jsonl" for run in missing), diverged)
+    files = tuple(f"training/{run}/metrics.jsonl" for run in missing)
+    return Curves(method, tuple(tables), values, files, diverged, last_steps)
 
 
 def read_training(results: str | Path, run: str) -> pd.DataFrame:

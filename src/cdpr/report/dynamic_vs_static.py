@@ -30,15 +30,15 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts, csv_rows = [], []
     for decoding in results.decodings:
         (change,) = comparisons.compare_pairs(results, [(dynamic, static, IN_DOMAIN)], decoding)
-        before = results.summary(static, IN_DOMAIN, decoding)
-        after = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
+        of_static = results.summary(static, IN_DOMAIN, decoding)
+        of_dynamic = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
         shown = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
         words["findings"] = comparisons.describe_changes([change], shown)
-        parts.append(layout.table(settings, "dynamic_vs_static.levels", [before, after], decoding, **words))
+        parts.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
         parts.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
-        # A row without figures shows no change either.
-        changed = {} if "reason" in after else comparisons.add_prefix("change_", change)
-        for row in (before, after | changed):
+        if "reason" not in of_dynamic:  # a row without figures shows no change either
+            of_dynamic = of_dynamic | comparisons.add_prefix("change_", change)
+        for row in (of_static, of_dynamic):
             csv_rows.append(row | comparisons.paper_cells(paper[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
     printed = [paper[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
     parts.append(layout.table(settings, "dynamic_vs_static.paper", printed))
@@ -56,12 +56,12 @@ def cost_reduction(results: Results, decoding: str) -> Row:
     It is one minus a ratio of mean costs. Both means are of the same resampled cases, and of the seeds of the dynamic
     method.
     """
-    before, after = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
-    if reason := before.get("reason") or after.get("reason"):
+    static, dynamic = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
+    if reason := static.get("reason") or dynamic.get("reason"):
         return {"aec_reduction_text": reason}
-    samples = results.samples(results.methods, IN_DOMAIN, decoding)
+    samples = results.samples(results.methods, IN_DOMAIN, decoding)  # the first are means, the others resamples
     static_usd, dynamic_usd = samples[1:, :, list(METRICS).index("aec")].T
     if not (static_usd > 0).all():
         return {"aec_reduction_text": "not defined: static diagnosis costs nothing"}
-    by_seed = [1 - usd / before["aec"] for usd in after["aec_by_seed"]]
+    by_seed = [1 - usd / static["aec"] for usd in dynamic["aec_by_seed"]]
     return estimate("aec_reduction", by_seed, 1 - dynamic_usd / static_usd)

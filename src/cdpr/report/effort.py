@@ -36,9 +36,10 @@ def spent_part(settings: Settings) -> list[tuple[str, Table]]:
     bills = [asdict(bill) for bill in spent(settings.paths.state)]
     if not bills:
         return []
-    numbers = [name for name, value in bills[0].items() if not isinstance(value, str)]
-    total = {"system": "In all"} | {name: sum(bill[name] for bill in bills) for name in numbers}
-    total |= {f"{column}_mark": "total" for column in total}
+    total: Row = {"system": "In all", "system_mark": "total"}
+    for name, value in bills[0].items():
+        if not isinstance(value, str):
+            total |= {name: sum(bill[name] for bill in bills), f"{name}_mark": "total"}
     return [layout.table(settings, "effort.spent", [*bills, total])]
 
 
@@ -48,7 +49,7 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
     ``label`` begins the LaTeX label."""
     rows, price_notes = [], []
     for method in results.methods:
-        for dataset in results.datasets if method.runs else [""]:
+        for dataset in results.datasets if method.runs else [""]:  # a single row with the reason
             rows.append(_effort_row(results, method, dataset, decoding))
         if method.runs and (prices := _prices(results.settings, method)):
             price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} "
@@ -58,8 +59,8 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     """Return calls, tokens, dollars and failed replies of an agent as a row: means over the cases and seeds of a data
-    set. A value that a case lacks, such as tokens that a server did not report, is left out. Where a run is missing,
-    the row has the ``reason``."""
+    set. ``usd_in_all`` is the sum over all of them; ``forced`` is in %. A mean is left out where a case lacks the
+    value, such as tokens that a server did not report. Where a run is missing, the row has the ``reason``."""
     row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
                 "label": method.label, "dataset": dataset,
                 "dataset_text": results.datasets.get(dataset)}  # fmt: skip

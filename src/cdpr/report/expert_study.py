@@ -14,7 +14,7 @@ from ..study.analysis import Analysis, Comparison, Interval
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
 from . import comparisons, layout, style
-from .methods import DATASETS, agent_method, tier_mark, variant_method
+from .methods import DATASETS, Method, agent_method, tier_mark, variant_method
 from .paper import read_paper
 from .table import EMPTY, Column, Row, Sheet, Table, interval
 
@@ -36,18 +36,16 @@ def describe_raters(analysis: Analysis) -> str:
     return f"{len(analysis.raters)} {names[analysis.kind]}"
 
 
+def _method_of(settings: Settings, run: str) -> Method:
+    """Return the method that a run belongs to: the variant ``cdpr`` for ``cdpr-seed0``, or the agent that is named like
+    the run."""
+    trained = TrainedRun.parse(run)
+    return variant_method(settings, trained.variant) if trained else agent_method(settings, run)
+
+
 def _label(settings: Settings, run: str) -> str:
     """Return the label in tables of the method that a run belongs to."""
-    trained = TrainedRun.parse(run)
-    method = variant_method(settings, trained.variant) if trained else agent_method(settings, run)
-    return method.label
-
-
-def _method_name(run: str) -> str:
-    """Return the name of the method that a run belongs to: the variant of a trained run (``cdpr`` for ``cdpr-seed0``),
-    else the name of the run, which is an agent's."""
-    trained_run = TrainedRun.parse(run)
-    return trained_run.variant if trained_run else run
+    return _method_of(settings, run).label
 
 
 def _compare_with_next_best(analysis: Analysis, dimension: str) -> Comparison | None:
@@ -63,8 +61,8 @@ def _starred(analysis: Analysis) -> set[str]:
 
 
 def _ends(estimate: Interval) -> tuple[float, float, float]:
-    """Return value, low end and high end of an interval. An undefined value is NaN, and a missing end is the value
-    itself."""
+    """Return value, low end and high end of an interval. An undefined value is NaN. Where the interval has no ends,
+    both are the value, so that it is drawn without a bar."""
     value = math.nan if estimate.value is None else estimate.value
     low = value if estimate.low is None else estimate.low
     return value, low, value if estimate.high is None else estimate.high
@@ -85,13 +83,15 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
             style.write_notes(figure, settings, [raters])
             return
         radar, points = figure.add_subplot(1, 2, 1, projection="polar"), figure.add_subplot(1, 2, 2)
-        rows = np.arange(len(rubric()))
+        rows = np.arange(len(rubric()))  # a height and an angle for each dimension
         angles = 2 * math.pi * rows / len(rubric())
         for position, run in enumerate(analysis.runs):
-            look = style.look_of(settings, _method_name(run), position)
+            look = style.look_of(settings, _method_of(settings, run).name, position)
             mean, low, high = np.array([_ends(analysis.scores[dimension.name][run]) for dimension in rubric()]).T
+            # The line returns to its first point.
             radar.plot([*angles, angles[0]], [*mean, mean[0]], color=look.colour, marker=look.marker,
                        linestyle=look.line, markersize=3.5, linewidth=1.3, label=_label(settings, run))  # fmt: skip
+            # The runs of a dimension are side by side.
             heights = rows + 0.13 * (position - (len(analysis.runs) - 1) / 2)
             points.errorbar(mean, heights, xerr=[mean - low, high - mean], color=look.colour, marker=look.marker,
                             linestyle="none", markersize=3.5, linewidth=1)  # fmt: skip
@@ -121,8 +121,9 @@ def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> No
     radar.set_xticks(angles, two_lines, fontsize=7)
     radar.tick_params(axis="x", pad=3)
     for text, angle in zip(radar.get_xticklabels(), angles, strict=True):
-        across, up = round(-math.sin(angle)), round(math.cos(angle))
-        text.set(ha=("center", "left", "right")[across], va=("center", "bottom", "top")[up])
+        # Where the title is from the centre, as -1, 0 or 1. It is aligned on the side that faces the circle.
+        to_right, upwards = round(-math.sin(angle)), round(math.cos(angle))
+        text.set(ha={-1: "right", 0: "center", 1: "left"}[to_right], va={-1: "top", 0: "center", 1: "bottom"}[upwards])
     radar.set_theta_offset(math.pi / 2)
     radar.set_ylim(1, 5)
     radar.set_yticks([2, 3, 4, 5], ["2", "3", "4", "5"], fontsize=6)
@@ -150,6 +151,7 @@ write_expert_study = comparisons.writer(sheet)
 def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
     """Return the table of mean scores with intervals, above those that the paper prints, with its heading. A method
     without ratings has a reason."""
+    # The headings of our rows and of the paper's.
     here = f"Here: {raters}, {analysis.states} states"
     theirs = "The paper: three physicians, 300 states of its own (as far as it prints figures)"
     starred = _starred(analysis)
@@ -170,14 +172,14 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
         texts = {f"{name}_text": f"{figure:.1f}" for name, figure in figures.items()}
         rows.append({"label": f"{method} (paper)", "heading": theirs} | figures | texts)
     columns = [Column(dimension.name, dimension.title, marked=2, higher_is_better=True) for dimension in rubric()]
-    star = f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the dimensions."
-    missing = f"{analysis.missing} ratings are missing; means are over what there is."
+    star_note = f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the dimensions."
+    missing_note = f"{analysis.missing} ratings are missing; means are over what there is."
     return layout.table(
         settings, "expert_study.scores", rows, columns=columns, raters=raters, states=analysis.states,
         cases=analysis.cases, source=_label(settings, analysis.source),
         among="one of them" if analysis.source in analysis.runs else "none of them",
-        simulated=_SIMULATED if analysis.kind == SIMULATED else "", star=star if starred else "",
-        missing=missing if analysis.missing else "",
+        simulated=_SIMULATED if analysis.kind == SIMULATED else "", star=star_note if starred else "",
+        missing=missing_note if analysis.missing else "",
     )  # fmt: skip
 
 

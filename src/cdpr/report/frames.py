@@ -28,8 +28,8 @@ def write_frames(settings: Settings, job: Job) -> None:
         for run in method.runs:
             methods.setdefault(run, method)  # variants that share a run: the first one
     frames = {
-        "evaluations": _join(methods, [evaluation_frame(results, run) for run in methods]),
-        "trainings": _join(methods, [read_training(results.folder, run) for run in methods]),
+        "evaluations": _add_methods(methods, [evaluation_frame(results, run) for run in methods]),
+        "trainings": _add_methods(methods, [read_training(results.folder, run) for run in methods]),
     }
     for name, frame in frames.items():
         with replacing(job.out[name]) as partial:
@@ -54,14 +54,15 @@ def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
     return frame
 
 
-def _join(methods: Mapping[str, Method], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of all ``frames`` as one frame. ``methods`` maps the runs in them to their methods, whose
-    ``method``, ``label``, ``group`` and ``seed`` are put in front as columns."""
+def _add_methods(methods: Mapping[str, Method], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all ``frames`` as one frame, with columns in front that say which method each row is of:
+    ``method`` (its name), ``label``, ``group`` and ``seed`` (missing for agents). ``methods`` maps the names in the
+    column ``run`` to their methods."""
     empty = pd.DataFrame({"run": pd.Series(dtype=str)})
     rows = pd.concat([frame for frame in frames if len(frame)] or [empty], ignore_index=True)
-    seeds = {run: trained.seed for run in methods if (trained := TrainedRun.parse(run))}
     rows.insert(0, "method", rows.run.map({run: method.name for run, method in methods.items()}))
     rows.insert(1, "label", rows.run.map({run: method.label for run, method in methods.items()}))
     rows.insert(2, "group", rows.run.map({run: method.group for run, method in methods.items()}))
+    seeds = {run: trained.seed for run in methods if (trained := TrainedRun.parse(run))}
     rows.insert(3, "seed", rows.run.map(seeds).astype("Int64"))
     return rows

@@ -52,7 +52,7 @@ class Frontiers:
             self.results.rows(method, dataset, decoding)  # raises for every missing run
         seeds = min(len(method.runs) for method in curve)
         points = [self.start, *(replace(method, runs=method.runs[:seeds]) for method in curve)]
-        samples = self.results.samples(points, dataset, decoding)
+        samples = self.results.samples(points, dataset, decoding)  # [1 + resamples, points, all metrics]
         return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]
 
     def label(self, variant: str) -> str:
@@ -68,24 +68,25 @@ class Frontiers:
 
 
 def accuracy_at(samples: np.ndarray, costs: np.ndarray) -> np.ndarray:
-    """Return the accuracy of a curve at given costs, an array [samples]: for each of its ``samples`` [samples, points,
-    2] of accuracy and cost, the accuracy at the cost in ``costs`` [samples].
+    """Return the accuracy of a curve at given costs. ``samples`` [samples, points, 2] are accuracy and cost of its
+    points, ``costs`` [samples] or [samples, costs] the costs in question. The result has the shape of ``costs``.
 
     It is interpolated between the points. Beyond the dearest point it stays that point's accuracy, since money that is
     left over buys nothing.
     """
-    order = np.argsort(samples[:, :, 1], axis=1, kind="stable")
-    accuracy, cost = (np.take_along_axis(samples[:, :, k], order, axis=1) for k in (0, 1))
-    curves = zip(costs, cost, accuracy, strict=True)
-    return np.array([np.interp(at, costs_of_points, accuracies) for at, costs_of_points, accuracies in curves])
+    accuracies = []
+    for cost, points in zip(costs, samples, strict=True):
+        accuracy_of_points, cost_of_points = points[points[:, 1].argsort(kind="stable")].T
+        accuracies.append(np.interp(cost, cost_of_points, accuracy_of_points))
+    return np.array(accuracies)
 
 
 def area(samples: np.ndarray) -> np.ndarray:
     """Return the mean accuracy of a curve over the costs from 20 to 60 USD (:data:`AREA_USD`), an array [samples]: for
     each of its ``samples`` [samples, points, 2] of accuracy and cost, the area under the curve divided by its width."""
-    grid = np.linspace(*AREA_USD, 41)
-    along = [accuracy_at(samples, np.full(len(samples), cost)) for cost in grid]
-    return np.trapezoid(along, grid, axis=0) / (grid[-1] - grid[0])
+    costs = np.linspace(*AREA_USD, 41)  # one per dollar
+    accuracies = accuracy_at(samples, np.tile(costs, (len(samples), 1)))
+    return np.trapezoid(accuracies, costs, axis=1) / (costs[-1] - costs[0])
 
 
 def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str) -> Row:
@@ -104,9 +105,10 @@ def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str)
         grpo = frontiers.variant_samples(OUTCOME_ALONE, dataset, decoding)
     except NotMeasured as error:
         return {"reason": error.reason}
-    matched, half, curve_area = accuracy_at(curve, ours[:, 1]), accuracy_at(curve, grpo[:, 1] / 2), area(curve)
+    (our_accuracy, our_cost), (grpo_accuracy, grpo_cost) = ours.T, grpo.T
+    matched, half, curve_area = accuracy_at(curve, our_cost), accuracy_at(curve, grpo_cost / 2), area(curve)
     figures = {
-        "matched": matched, "over_cdpr": matched - ours[:, 0], "half": half, "over_grpo": half - grpo[:, 0],
+        "matched": matched, "over_cdpr": matched - our_accuracy, "half": half, "over_grpo": half - grpo_accuracy,
         "area": curve_area, "over_area": curve_area - area(our_curve),
     }  # fmt: skip
     row: Row = {"seeds": min(len(method.runs) for method in frontiers.curves[label])}
@@ -167,15 +169,16 @@ def _draw_curves(panel: style.Axes, frontiers: Frontiers, dataset: str, decoding
     dearest = 1.0
     for label, methods in frontiers.curves.items():
         try:
-            points = frontiers.samples(label, dataset, decoding)[:, 1:] * (100, 1)  # accuracy in %
+            samples = frontiers.samples(label, dataset, decoding)[:, 1:] * (100, 1)  # accuracy in %
         except NotMeasured:
             continue
-        points = points[:, np.argsort(points[0, :, 1])]
-        low, high = np.quantile(points[1:], [0.025, 0.975], axis=0)
-        accuracy, cost = points[0].T
-        below, above = (points[0] - low).T, (high - points[0]).T
+        samples = samples[:, np.argsort(samples[0, :, 1])]  # the points of the curve by their cost
+        points = samples[0]
+        low, high = np.quantile(samples[1:], [0.025, 0.975], axis=0)
+        accuracy, cost = points.T
+        accuracy_bars, cost_bars = np.stack([points - low, high - points], axis=1).T  # each [below and above, points]
         look = style.look_of(frontiers.settings, methods[0].name)
-        panel.errorbar(cost, accuracy, xerr=[below[1], above[1]], yerr=[below[0], above[0]], color=look.colour,
+        panel.errorbar(cost, accuracy, xerr=cost_bars, yerr=accuracy_bars, color=look.colour,
                        marker=look.marker, linestyle=look.line, linewidth=1.2, markersize=5, elinewidth=0.7,
                        label=label)  # fmt: skip
         dearest = max(dearest, float(cost.max()))

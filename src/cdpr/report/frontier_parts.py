@@ -1,6 +1,7 @@
 """How much of a training rule's gain comes from better choice of examinations, and how much from better diagnosis of
 the same results; and the validation results by which each rule's learning rate was chosen."""
 
+import math
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,7 +40,8 @@ write_frontier_parts = comparisons.writer(sheet)
 def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
     """Return two columns about the diagnoses that a method made from the examination results that it had gathered.
     ``exact`` is the accuracy (%) of the likeliest diagnosis from the same results, by Bayes' rule under the model that
-    generated the cases; ``reading`` is how many points ``exact`` is above the method's own accuracy.
+    generated the cases; ``reading`` is how many points it is above the method's own accuracy, which is what better
+    reading of the same results could gain.
 
     Empty where a run is missing, or the cases are not synthetic and have no known model.
     """
@@ -61,22 +63,22 @@ def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
     rate, a column per validated step. A value is 100 times the utility divided by the weight of a right diagnosis. The
     best value of each rule is marked."""
     rows_by_rule: dict[str, list[Row]] = {}
-    all_steps: dict[str, None] = {}
+    best_by_rule: dict[str, float] = {}
+    all_steps: list[str] = []
     for method in grid_methods(settings):
         curves = read_curves(folder, method, ("accuracy", "utility"))
         accuracy, utility, steps = (curves.mean(name) for name in ("accuracy", "utility", "step"))
-        costs = accuracy - utility
+        costs = accuracy - utility  # the weight of a right diagnosis in the logged utility is 1
         values = 100 * (accuracy - costs / GRID_WEIGHT)
         value_by_step = {f"{step:g}": float(value) for step, value in zip(steps, values, strict=True) if step}
         rate = resolve_variant(settings, method.name).training.learning_rate
-        row = {"label": method.label, "rate": f"{rate:g}", "seeds": len(method.runs), **value_by_step}
+        row: Row = {"label": method.label, "rate": f"{rate:g}", "seeds": len(method.runs), **value_by_step}
         rows_by_rule.setdefault(method.label, []).append(row)
-        all_steps |= dict.fromkeys(value_by_step)
-    for rows in rows_by_rule.values():
-        best = max((row[step] for row in rows for step in all_steps if step in row), default=None)
-        for row in rows:
-            row |= {f"{step}_mark": "best" for step in all_steps if step in row and row[step] == best}
+        best_by_rule[method.label] = max([best_by_rule.get(method.label, -math.inf), *value_by_step.values()])
+        all_steps += [step for step in value_by_step if step not in all_steps]
+    all_rows = [row for rows in rows_by_rule.values() for row in rows]
+    for row in all_rows:
+        row |= {f"{step}_mark": "best" for step in all_steps if row.get(step) == best_by_rule[row["label"]]}
     columns = [Column(step, step, "100 U / w after so many iterations") for step in all_steps]
     words: dict[str, Any] = {"validation_cases": settings.data.validation_cases, "weight": GRID_WEIGHT}
-    all_rows = [row for rows in rows_by_rule.values() for row in rows]
     return layout.table(settings, "frontier_parts.grid", all_rows, columns=columns, **words)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..evaluation.metrics import EvaluationError
@@ -69,8 +70,8 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
     has_second = diagnoses.judging_second.notna()
     first = diagnoses.correct.astype(bool)
     second = diagnoses.judging_second.where(has_second, False).astype(bool)
-    right_by = pd.Series(NEITHER, diagnoses.index).mask(second, SECOND).mask(first, FIRST).mask(first & second, BOTH)
-    diagnoses["right_by"] = right_by.where(has_second)
+    right_by = np.select([first & second, first, second], [BOTH, FIRST, SECOND], NEITHER)
+    diagnoses["right_by"] = pd.Series(right_by, diagnoses.index).where(has_second)
     diagnoses["invalid"] = (diagnoses.judging_by == "invalid") | diagnoses.judging_second_invalid.astype(bool)
     return diagnoses, missing
 
@@ -97,6 +98,7 @@ def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) 
             if selected.empty:
                 continue
             case = [selected.dataset, selected.note_id]
+            # A row per case: how many of its diagnoses have each of the codes BOTH to NEITHER.
             counts = pd.crosstab(case, selected.right_by).reindex(columns=range(4), fill_value=0)
             row = agreement(counts.to_numpy(), settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
             rows.append(row | {
@@ -117,7 +119,8 @@ def _flip_rows(results: Results, diagnoses: pd.DataFrame) -> list[Row]:
     rows = []
     for (name, dataset), group in diagnoses.groupby(["method", "dataset"], sort=False):
         counts = group.right_by.value_counts().reindex(range(4), fill_value=0)
-        first, second = (100 * float(counts[BOTH] + counts[only]) / len(group) for only in (FIRST, SECOND))
+        first = 100 * float(counts[BOTH] + counts[FIRST]) / len(group)
+        second = 100 * float(counts[BOTH] + counts[SECOND]) / len(group)
         if number(first, DECIMALS) != number(second, DECIMALS):
             method = results.method(name)
             rows.append({

@@ -29,11 +29,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         rows = [_compare_with_variant(results, method, dataset, decoding)
                 for method in results.methods for dataset in DATASETS]  # fmt: skip
-        by_dataset = [row | {"heading": label} for dataset, label in DATASETS.items() for row in rows
-                      if row["dataset"] == dataset]  # fmt: skip
-        parts.append(layout.table(settings, "leak_control.levels", by_dataset, decoding, remarks=results.notes(),
-                                 taken_out=changes, notices=notices(settings)))  # fmt: skip
         csv_rows += rows
+        # The CSV has all data sets of a method together, the table all methods of a data set.
+        by_dataset = sorted(rows, key=lambda row: list(DATASETS).index(row["dataset"]))
+        shown = [row | {"heading": DATASETS[row["dataset"]]} for row in by_dataset]
+        parts.append(layout.table(settings, "leak_control.levels", shown, decoding, remarks=results.notes(),
+                                 taken_out=changes, notices=notices(settings)))  # fmt: skip
     return layout.declared_sheet(settings, "leak_control", parts, csv_rows)
 
 
@@ -64,9 +65,9 @@ def _compare_with_variant(results: Results, method: Method, dataset: str, decodi
     row = row | {"cases": change["cases"], "discordant": change["discordant"], "runs": (*runs_after, *runs_before)}
     for metric in SHOWN:
         name, column = metric.name, list(METRICS).index(metric.name)
-        for key, values, runs in ((name, before, runs_before), (f"{name}_controlled", after, runs_after)):
-            mean = sum(of_run[:, column].mean() for of_run in values.values()) / len(values)
-            row |= {key: float(mean), f"{key}_runs": runs}
+        for key, values_by_run, runs in ((name, before, runs_before), (f"{name}_controlled", after, runs_after)):
+            means = [values[:, column].mean() for values in values_by_run.values()]  # over cases
+            row |= {key: float(sum(means) / len(means)), f"{key}_runs": runs}
         row |= {f"{name}_change{end}": change[f"{name}{end}"] for end in ("", "_low", "_high")}
     return row
 

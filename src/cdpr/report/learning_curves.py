@@ -44,9 +44,11 @@ def read_figure_curves(
     methods = [variant_method(settings, name) for name in labels_of(settings, figure)]
     check_training(settings, folder, [run for method in methods for run in method.runs])
     if shared and methods:
-        seeds = set.intersection(*(set(seeds_of_runs(method.runs)) for method in methods))
-        methods = [replace(method, runs=tuple(run for run in method.runs if seeds_of_runs([run])[0] in seeds))
-                   for method in methods]  # fmt: skip
+        common_seeds = set.intersection(*(set(seeds_of_runs(method.runs)) for method in methods))
+        for index, method in enumerate(methods):
+            seeds = seeds_of_runs(method.runs)
+            runs = [run for run, seed in zip(method.runs, seeds, strict=True) if seed in common_seeds]
+            methods[index] = replace(method, runs=tuple(runs))
     return [read_curves(folder, method, metrics) for method in methods]
 
 
@@ -82,7 +84,9 @@ def plot_training_time(settings: Settings, job: Job) -> None:
     time on a GPU. Raises as :func:`read_figure_curves`."""
     curves = read_efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
-    unit, seconds = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
+    unit, seconds = "seconds", 1.0
+    if longest >= 180:
+        unit, seconds = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0)
     note = "time on this machine, without validation: of the processor on a CPU (all threads), by the clock on a GPU"
     axis = Axis("seconds", f"training time ({unit})", seconds)
     _draw_figure(settings, curves, job.out, EFFICIENCY, axis, note=note)
@@ -94,18 +98,18 @@ def _draw_figure(
 ) -> None:  # fmt: skip
     """Draw a figure of ``curves`` with a panel per metric, three in a row, and write it to the paths ``out``. ``note``
     is a further line below it. The legend takes the first unused panel, or is above all."""
-    with style.drawing(7.2, {1: 3.4, 2: 4.4}[rows], out) as figure:
+    with style.drawing(7.2, 2.4 + rows, out) as figure:
         panels = figure.subplots(rows, 3).ravel()
         for panel, metric in zip(panels, metrics, strict=False):
             _draw_curves(panel, settings, curves, metric, axis)
             panel.set_title(PANELS[metric][0] + style.synthetic_suffix(settings))
             panel.set_xlabel(axis.label, fontsize=7.5)
-        for panel in panels[len(metrics) :]:
-            panel.legend(handles=_legend_lines(settings, curves), loc="center", handlelength=3, fontsize=7)
-            panel.set_axis_off()
+        lines = _legend_lines(settings, curves)
         if len(panels) == len(metrics):
-            lines = _legend_lines(settings, curves)
             figure.legend(handles=lines, loc="outside upper center", ncols=2, handlelength=3)
+        for unused in panels[len(metrics) :]:
+            unused.legend(handles=lines, loc="center", handlelength=3, fontsize=7)
+            unused.set_axis_off()
         style.write_notes(figure, settings, [*_notes(curves), note])
 
 
@@ -130,8 +134,8 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
 
 
 def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Artist]:
-    """Return the lines of a legend. Each has the name of its variant and how many of its seeds have metrics, ``CDPR
-    (2/3 seeds)``; where none has, the reason, ``CDPR (missing)`` or ``CDPR (diverged)``."""
+    """Return the lines of a legend, one per variant. Its label says how many of the seeds have metrics, ``CDPR (2/3
+    seeds)``, or why none has, ``CDPR (missing)`` or ``CDPR (diverged)``."""
     from matplotlib.lines import Line2D
 
     lines = []

@@ -9,6 +9,7 @@ from ..evaluation.metrics import METRICS
 from ..settings import Settings
 from . import comparisons, layout
 from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods, tier_mark
+from .paper import METRICS as PRINTED
 from .paper import printed_rows
 from .results import Results
 from .sources import notices
@@ -20,8 +21,6 @@ COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
 BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
 DECIMALS = 2
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
-# Figures that the paper's Table 1 prints, and our metrics.
-_PRINTED = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -91,10 +90,10 @@ def _main_row(results: Results, method: Method, decoding: str) -> Row:
         row |= comparisons.add_prefix(f"{dataset}.", summary)
         if "reason" in summary:
             row |= {f"{dataset}.{metric}_text": "missing" if summary["missing"] else EMPTY for metric in METRICS}
-    gaps = [summaries[dataset] for dataset in results.datasets if "reason" in summaries[dataset]]
-    row["missing"] = [gap["missing"] for gap in gaps if gap["missing"]]
-    if len(gaps) == len(results.datasets) and not row["missing"]:
-        row["reason"] = gaps[0]["reason"]
+    not_measured = [summaries[dataset] for dataset in results.datasets if "reason" in summaries[dataset]]
+    row["missing"] = [summary["missing"] for summary in not_measured if summary["missing"]]
+    if len(not_measured) == len(results.datasets) and not row["missing"]:
+        row["reason"] = not_measured[0]["reason"]
     return row
 
 
@@ -136,19 +135,19 @@ def interval_table(results: Results, decoding: str, mark: str, label: str = "mai
 def long_rows(results: Results) -> list[Row]:
     """Return the rows of the CSV: one per decoding, method, and data set or average. Methods that are not ``learned``
     have rows of the main decoding alone. ``paper_*`` is what the paper prints."""
-    printed = {(row["method"], row["dataset"]): comparisons.paper_cells(row, _PRINTED) for row in _paper_rows()}
+    printed = {(row["method"], row["dataset"]): comparisons.paper_cells(row, PRINTED) for row in _paper_rows()}
     rows = []
     for decoding in results.decodings:
         for method in results.methods:
-            if decoding == results.decodings[0] or method.learned:
-                rows += [results.summary(method, dataset, decoding) | {"paper_method": method.paper or None}
-                         | printed.get((method.paper, dataset), {}) for dataset in column_groups(results)]  # fmt: skip
+            for dataset in column_groups(results) if decoding == results.decodings[0] or method.learned else ():
+                row = results.summary(method, dataset, decoding) | {"paper_method": method.paper or None}
+                rows.append(row | printed.get((method.paper, dataset), {}))
     return rows
 
 
 def _paper_rows() -> list[dict[str, Any]]:
     """Read the paper's Table 1 as a dict per method and data set."""
-    return printed_rows("main_results.csv", *_PRINTED)
+    return printed_rows("main_results.csv", *PRINTED)
 
 
 def _paper_table(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
@@ -158,10 +157,10 @@ def _paper_table(settings: Settings, methods: Sequence[Method]) -> tuple[str, Ta
     for printed in _paper_rows():
         name = printed["method"]
         row = rows.setdefault(name, {"method": name, "group": printed["group"], "ours": ours.get(name)})
-        row |= {f"{printed['dataset']}.{figure}": printed[figure] for figure in _PRINTED}
+        row |= {f"{printed['dataset']}.{figure}": printed[figure] for figure in PRINTED}
     groups = {dataset: f"{DATASETS[dataset]} ({domain(dataset)})" for dataset in AVERAGED} | {AVERAGE: "Average"}
     columns = [Column(f"{dataset}.{figure}", METRICS[metric].short, group)
-               for dataset, group in groups.items() for figure, metric in _PRINTED.items()]  # fmt: skip
+               for dataset, group in groups.items() for figure, metric in PRINTED.items()]  # fmt: skip
     columns += layout.shared_columns("ours")
     return layout.table(settings, "main_table.paper", list(rows.values()), columns=columns)
 
@@ -171,8 +170,9 @@ MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)
 
 def main_caption(settings: Settings, decoding: str) -> str:
     """Return the caption of the main table: decoding, tier (scale of the experiment), metrics and utility."""
+    mark = tier_mark(settings)
     return (
-        f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = "
+        f"Main results, {decoding} decoding. {mark[0].upper()}{mark[1:]}; cost_unit_usd = "
         f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_formula(settings.utility)}, on average "
         "over data sets. Trained rows are means over their training seeds. Best in bold and second underlined among "
         "the open-source and reinforcement rows that were run."

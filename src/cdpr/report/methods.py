@@ -28,8 +28,6 @@ GROUPS = {
 }
 CLOSED, OPEN, AGENTS, TRAINED, OWN, REFERENCE = GROUPS.values()
 OURS = "cdpr"
-# Minimum seeds to report a sweep peak: at the default point (True) and at other points (False).
-LEAST_SEEDS = {True: 3, False: 2}
 
 
 @dataclass(frozen=True)
@@ -158,14 +156,15 @@ def variant_method(settings: Settings, variant: str) -> Method:
     if why := why_not_trained(settings, variant):
         return Method(variant, entry.label, TRAINED, (), entry.paper, f"not run: {why}")
     job = job_of(settings, variant)
+    # Either may be trained with more seeds than the other; both take the first of the settings' seeds.
     seeds = max(seeds_of(settings, variant), seeds_of(settings, job), key=len)
     runs = tuple(str(TrainedRun(job, seed)) for seed in seeds)
     return Method(variant, entry.label, TRAINED, runs, entry.paper)
 
 
 def agent_method(settings: Settings, name: str) -> Method:
-    """Return an agent of the registry as a method with one run of its name; without runs, and with the reason, where it
-    is not run. Then its name is the paper's, if the paper has it."""
+    """Return an agent of the registry as a method with one run, which has the agent's name. Where the agent is not run,
+    the method has no runs, the reason, and the paper's name for the agent if there is one."""
     entry = settings.agents[name]
     label = entry.label or _label_by_model(settings, entry)
     if why := why_not_run(settings, name):

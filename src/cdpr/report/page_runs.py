@@ -67,10 +67,11 @@ class Records:
             return Artifact(target, command)
         run = read_record(run_json)
         check_tier(self.settings, run_json, run.tier)
-        seed = run.tags.get("seed", "") if run.seed is None else str(run.seed)
-        cases = (run.input_digest("cases") or "")[:16]
-        query = f"tags.`{KEY_TAG}` = '{run.run_key}'"
-        return Artifact(target, command, run.name, run.run_key, run.code_digest, seed, cases, run.experiment, query)
+        return Artifact(
+            target, command, name=run.name, key=run.run_key, code=run.code_digest, experiment=run.experiment,
+            seed=run.tags.get("seed", "") if run.seed is None else str(run.seed),
+            cases=(run.input_digest("cases") or "")[:16], query=f"tags.`{KEY_TAG}` = '{run.run_key}'",
+        )  # fmt: skip
 
     def sources(self) -> dict[Method, dict[str, list[Evaluation]]]:
         """Return all evaluations that exist, by the methods of the page and by the label of the data set. A run that
@@ -103,10 +104,13 @@ class Records:
 def shared_runs(settings: Settings) -> list[tuple[str, str]]:
     """Return the methods of the page that have the same runs as an earlier one, because both are the same training, as
     pairs of labels (later, earlier): ``("w/o R_proc", "GRPO")``."""
-    methods = page_methods(settings)
-    first_labels = {method.runs[0]: method.label for method in reversed(methods)}
-    pairs = [(method.label, first_labels[method.runs[0]]) for method in methods]
-    return [(label, earlier) for label, earlier in pairs if label != earlier]
+    first_labels: dict[str, str] = {}  # by the first run of a method
+    pairs = []
+    for method in page_methods(settings):
+        earlier = first_labels.setdefault(method.runs[0], method.label)
+        if earlier != method.label:
+            pairs.append((method.label, earlier))
+    return pairs
 
 
 class Links:

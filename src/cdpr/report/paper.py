@@ -6,7 +6,8 @@ from typing import Any
 from ..files import read_table
 from ..settings import project_folder
 
-METRICS = ("acc", "aen", "aec")
+# Columns of the printed tables, and our metrics.
+METRICS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
 class PaperFactsError(ValueError):

@@ -32,8 +32,11 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         check_tier(settings, f"{path} (see {origin})", record.tier)
         _check_settings(settings, record, path, origin)
         digest = record.input_digest("cases")
-        if digest is not None and cases.setdefault(path.stem, (digest, path))[0] != digest:
-            raise ProvenanceError(f"{path} and {cases[path.stem][1]} were made on different cases of {path.stem} "
+        if digest is None:
+            continue
+        first_digest, first_path = cases.setdefault(path.stem, (digest, path))  # of this data set
+        if first_digest != digest:
+            raise ProvenanceError(f"{path} and {first_path} were made on different cases of {path.stem} "
                                   "(their run.json give different digests); evaluate both again")  # fmt: skip
 
 
@@ -90,7 +93,8 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
 def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str, str]) -> None:
     """Raise ProvenanceError unless a record is of the job that makes the files beside it: the ``stage`` with these
     ``options``. A record that does not name its job passes."""
-    if (record.stage or stage) != stage or (record.options or options) != options:
+    is_of_stage, has_options = record.stage in ("", stage), record.options in ({}, options)
+    if not (is_of_stage and has_options):
         raise ProvenanceError(f"{origin}: is the record of {job_name(record.stage, record.options)!r}, and not of "
                               f"{job_name(stage, options)}: files were moved or exchanged; put them back, or remove "
                               "them and start snakemake again")  # fmt: skip

@@ -132,11 +132,13 @@ def _join_intervals(text: str) -> str:
 def banner(settings: Settings) -> tuple[str, str]:
     """Return the two halves of the banner at the top of the page: where cases and policy come from, and what this means
     for the numbers."""
-    labels = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
-    origins = ["tiny policy"] if settings.policy.model == "tiny" else []
-    if labels:
-        everywhere = len(labels) == len(DATASETS)
-        origins.insert(0, "synthetic hospital" if everywhere else f"synthetic: {', '.join(labels)}")
+    synthetic = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
+    origins = []
+    if synthetic:
+        all_are = len(synthetic) == len(DATASETS)
+        origins.append("synthetic hospital" if all_are else f"synthetic: {', '.join(synthetic)}")
+    if settings.policy.model == "tiny":
+        origins.append("tiny policy")
     if not origins:
         return f"Tier: {settings.tier}", "The cases are the user's own files."
     if settings.tier == "miniature":
@@ -172,7 +174,9 @@ def _embed_picture(records: Records, entry: PageEntry) -> dict[str, Any]:
     it was made, and the ``reason`` where there is no image (empty: there is one)."""
     path = records.results / entry.file
     content = path.read_bytes() if path.exists() else b""
-    problem = "" if content.startswith(b"\x89PNG") else "no PNG image" if content else "missing"
+    problem = ""
+    if not content.startswith(b"\x89PNG"):
+        problem = "no PNG image" if content else "missing"
     data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
     return {"name": entry.file, "alt": entry.text, "apart": entry.apart, "artifact": records.artifact(entry.file),
             "data": data, "reason": f"{problem}: {entry.file}" if problem else ""}  # fmt: skip
@@ -253,10 +257,11 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
 
 
 def _add_notes(results: Results, row: Row) -> Row:
-    """Return a measured row with notes below its numbers: the values by seed of a difference, or the deviation between
-    seeds of a mean; below the label the number of seeds, and the runs that diverged. Differences also get signs, and
-    marks where they are clear."""
-    is_difference, seeds = "second" in row, len(row["accuracy_by_seed"])
+    """Return a measured row, of means or of differences, with notes for the page (``<column>_note``). Below the label
+    is the number of seeds, with the runs that diverged. Below a mean is its deviation between seeds, below a difference
+    its values by seed. Differences also get signs, and marks where they are clear."""
+    is_difference = "second" in row  # the label of the second method
+    seeds = len(row["accuracy_by_seed"])
     notes = {"label_note": "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.divergences(runs_of(row))])}
     for shown in SHOWN:
         metric, name = shown.metric, shown.metric.name

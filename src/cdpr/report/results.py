@@ -102,8 +102,9 @@ class Results:
                 missing.append(name)
                 continue
             frame = self.read_evaluation(path)
-            frames.append(frame[frame.decoding == decoding])
-            if frames[-1].empty:
+            decoded = frame[frame.decoding == decoding]
+            frames.append(decoded)
+            if decoded.empty:
                 missing.append(f"{name} ({decoding} rows)")
         if missing:
             raise NotMeasured(f"missing: {', '.join(missing)}", ", ".join(missing))
@@ -114,11 +115,13 @@ class Results:
     def summary(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return the results of a method on a data set as the row of a table.
 
-        It has the names of the method, data set and decoding. Where the method was measured, it has also ``status``
-        (``measured``, then the runs whose training diverged), the number of ``seeds``, the evaluated ``runs``, and
-        every metric with its interval, as the columns of :func:`~cdpr.evaluation.metrics.estimate`; for a single data
-        set those of :meth:`_estimates_on` too. Where it was not, ``reason`` says why and ``missing`` names the missing
-        files.
+        Every row has the names of the method, data set and decoding. The row of a method that was measured has also
+
+        - every metric with its interval, as the columns of :func:`~cdpr.evaluation.metrics.estimate`, and for a single
+          data set the columns of :meth:`_estimates_on`;
+        - ``status`` (``measured``, then the runs whose training diverged), ``seeds`` (their number) and ``runs``.
+
+        Where it was not measured, ``reason`` says why, and ``missing`` names the missing files.
         """
         row: Row = {
             "tier": self.settings.tier, "cost_unit_usd": str(self.settings.utility.cost_unit_usd),
@@ -144,17 +147,16 @@ class Results:
         Raises NotMeasured, and EvaluationError where the methods were evaluated on different cases.
         """
         rows = [self._estimates(method, dataset, decoding) for method in methods]
+        # All runs of a method have the same cases: `by_run` raises where one run of each has other cases.
         first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
         for part in datasets_behind(dataset):
-            by_run(pd.concat([self.rows(method, part, decoding) for method in first_runs]), ["correct"])  # raises
+            by_run(pd.concat([self.rows(method, part, decoding) for method in first_runs]), ["correct"])
         means_and_draws = [np.vstack([[row[name] for name in METRICS], row["draws"]]) for row in rows]
         return np.stack(means_and_draws, axis=1)
 
     def _compute_estimates(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return every metric of a method with its interval and bootstrap ``draws``, on one data set or on average, as
-        columns of a row.
-
-        Raises NotMeasured; where the average lacks several data sets, the message names all of them.
+        columns of a row. Raises NotMeasured; the average names all data sets that it lacks.
         """
         if dataset != AVERAGE:
             return self._estimates_on(method, dataset, decoding)

@@ -42,7 +42,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     agents = list(agent_rows(settings, case, folder))
     tables = _case_table(settings, case, test_cases), _examination_table(settings, case), _agent_table(settings, agents)
     about, examinations, episodes = (table for _, table in tables)
-    printed, rows = [about, *_split_pages(examinations), episodes], _csv_rows(case, test_cases, agents)
+    printed = [about, *_split_pages(examinations), episodes]
+    rows = _csv_rows(case, test_cases, agents)
     return layout.declared_sheet(settings, "sample_case", tables, rows, printed=printed)
 
 
@@ -133,9 +134,10 @@ def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]
     seed after the label."""
     rows = []
     for row in agents:
-        seed_in_label = "reason" in row and row["seed"]
-        label = f"{row['label']}, seed {row['seed']}"
-        rows.append(row | ({"label": label} if seed_in_label else {"seed": row["seed"] or None}))
+        if "reason" in row and row["seed"]:  # a reason is shown across the column of seeds
+            rows.append(row | {"label": f"{row['label']}, seed {row['seed']}"})
+        else:
+            rows.append(row | {"seed": row["seed"] or None})
     diverged = [f"{row['diverged']}; it is shown with the weights before." for row in agents if row.get("diverged")]
     return layout.table(settings, "sample_case.agents", rows, settings.evaluation.decodings[0], broken=diverged)
 

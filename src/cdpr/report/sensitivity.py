@@ -1,5 +1,6 @@
 """Figures of one setting changed at a time (a sweep): accuracy and cost by value of the setting."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +38,7 @@ def read_panels(settings: Settings, folder: Path, figure: str, every: bool = Fal
     """Read the sweeps of ``figure``, with the values that the settings choose, or with ``every`` value of the
     experiment. Returns the results, and a panel per sweep. Raises as :class:`Results` does."""
     variants = sweeps(settings, figure, every)
+    # A point has the runs of the training that it shares with other variants, and keeps its own name.
     methods = {variant: replace(variant_method(settings, job_of(settings, variant)), name=variant)
                for points in variants.values() for variant in points.values()}  # fmt: skip
     results = Results(settings, folder, list(methods.values()))
@@ -63,7 +65,7 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
     """
     results, all_panels = read_panels(settings, job.inputs["results"], figure, every)
     panels = [panel for panel in all_panels if len(panel.rows) > 1]
-    rows = max(1, -(-len(panels) // PANELS_PER_ROW))  # rounded up
+    rows = max(1, math.ceil(len(panels) / PANELS_PER_ROW))
     with style.drawing(7.2, 0.75 + 2.2 * rows, job.out) as drawn:
         grid = drawn.subplots(2 * rows, PANELS_PER_ROW, height_ratios=[2.1, 1.0] * rows, squeeze=False, sharey="row")
         upper, lower = grid[::2].ravel(), grid[1::2].ravel()

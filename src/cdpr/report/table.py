@@ -29,11 +29,14 @@ EMPTY = "—"
 class Column:
     """A column of a table, which shows the value under ``key`` of each row.
 
-    ``header`` is printed above it, ``group`` above several neighbouring columns. Numbers are shown times ``factor``
-    with so many ``decimals`` (None: all), a plus sign if ``signed``, and a ``unit``; ``words`` replace values. An
-    ``interval`` is read from the row's ``<key>_low`` and ``<key>_high``. The best ``marked`` values (0, 1 or 2) among
-    the rows that are ``learned`` are marked. ``align`` is l, c or r; a ``width``, a share of the line, lets LaTeX break
-    lines. ``linked`` cells carry the runs of their row.
+    - ``header`` is printed above it, ``group`` above several neighbouring columns.
+    - Numbers are multiplied by ``factor`` and printed with ``decimals`` decimals (None: all), with a plus sign if
+      ``signed``, and with a ``unit``. Other values are replaced by ``words``, which maps values to texts.
+    - With ``interval``, the ends of the interval are shown, the row's values ``<key>_low`` and ``<key>_high``.
+    - ``marked`` says whether the best value (1), or the best and the second best (2), among the rows with ``learned``
+      are marked; 0 marks none.
+    - ``align`` is l, c or r. A ``width``, a fraction of the line, lets LaTeX break lines.
+    - ``linked`` cells carry the runs of their row.
     """
 
     key: str
@@ -114,6 +117,7 @@ class Table:
         text = row.get(f"{key}_text")
         if text is None:
             text = self._format(row, column)
+        # The evaluations behind the cell: its own ones, else those of its data set in the row, else those of the row.
         runs: Any = ()
         if text != EMPTY and f"{key}_runs" in row:
             runs = row[f"{key}_runs"]
@@ -136,8 +140,8 @@ class Table:
 
     @cached_property
     def _marks(self) -> dict[tuple[int, str], Mark]:
-        """The marks of the best and second-best values, by (identity of the row, column key). At least two rows must
-        have a value."""
+        """The marks of the best and second-best values, by (``id`` of the row, key of the column), since a dict cannot
+        be a key. A column is marked where at least two rows have a value."""
         marks_by_cell: dict[tuple[int, str], Mark] = {}
         for column in self.columns:
             values = {id(row): column.factor * row[column.key] for row in self.rows

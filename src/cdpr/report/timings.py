@@ -16,6 +16,7 @@ from . import layout
 from .table import markdown_page
 
 SLOWEST = 15
+# Columns of the frame of all jobs.
 _COLUMNS = ["stage", "job", "seconds", "cpu_hours", "memory_mb", "variant", "training_seconds"]
 
 

@@ -58,12 +58,14 @@ class Oracle:
         doctor = self.agent.doctor
         actions = list(dict.fromkeys([taken, *others]))
         names = {action: canonical_name(action[1]) for action in actions if action[0] != "end"}
-        exams = {action: doctor.exams.index(name) for action, name in names.items() if name in doctor.exams}
-        p, requested = self.agent.posterior(state), self.agent.is_requested(state)
+        exam_of = {action: doctor.exams.index(name) for action, name in names.items() if name in doctor.exams}
+        posterior, requested = self.agent.posterior(state), self.agent.is_requested(state)
+        # What an examination takes from the utility: by its price, and where it gives no result (a miss).
         charge, miss = self.agent.charges(state)
         # By how much each examination is better than diagnosing now.
-        gain = doctor.two_step_gain(p, charge, miss, requested, also=[e for e in exams.values() if not requested[e]])
-        diagnosed = float(p.max())  # the value of naming the likeliest disease now
+        open_exams = [exam for exam in exam_of.values() if not requested[exam]]
+        gain = doctor.two_step_gain(posterior, charge, miss, requested, also=open_exams)
+        diagnosed = float(posterior.max())  # the value of naming the likeliest disease now
         best_exam, best_gain = int(gain.argmax()), float(gain.max())
         unchanged = diagnosed + max(best_gain, 0.0)  # the value of the state after a request that brought nothing
 
@@ -71,26 +73,26 @@ class Oracle:
             """Return the expected utility of an action from here on; None for an examination unknown to the model."""
             kind, text = action
             if kind == "end":
-                return self._probability_right(p, text) if text else diagnosed
+                return self._probability_right(posterior, text) if text else diagnosed
             if kind == "invalid":
                 return unchanged - self.agent.loss(Effort(invalid=1))
-            if action not in exams:
+            if action not in exam_of:
                 return unchanged - miss if kind == "unavailable" else None
-            if requested[exams[action]]:
+            if requested[exam_of[action]]:
                 return unchanged if kind == "repeat" else unchanged - miss
-            return diagnosed + float(gain[exams[action]])
+            return diagnosed + float(gain[exam_of[action]])
 
         values = {action: value(action) for action in actions}
-        best, best_value = ("end", doctor.diseases[int(p.argmax())]), diagnosed
+        best, best_value = ("end", doctor.diseases[int(posterior.argmax())]), diagnosed
         if best_gain > _NEGLIGIBLE:
             best, best_value = ("result", doctor.key(doctor.exams[best_exam])), diagnosed + best_gain
         value_taken = values[taken]
         lost = None if value_taken is None else max(0.0, best_value - value_taken)
-        likeliest = np.argsort(-p, kind="stable")[:_SHOWN]
-        posterior = tuple((doctor.diseases[int(disease)], float(p[disease])) for disease in likeliest)
-        return Opinion(posterior, values, best, best_value, lost)
+        likeliest = np.argsort(-posterior, kind="stable")[:_SHOWN]
+        shown = tuple((doctor.diseases[int(disease)], float(posterior[disease])) for disease in likeliest)
+        return Opinion(shown, values, best, best_value, lost)
 
-    def _probability_right(self, p: np.ndarray, diagnosis: str) -> float:
-        """Return the probability, under a posterior ``p`` [diseases], that a diagnosis is judged right."""
-        right = [self._judge.verdict(diagnosis, disease).correct for disease in self.agent.doctor.diseases]
-        return float(p[np.array(right)].sum())
+    def _probability_right(self, posterior: np.ndarray, diagnosis: str) -> float:
+        """Return the probability, under a ``posterior`` [diseases], that a diagnosis is judged right."""
+        is_right = [self._judge.verdict(diagnosis, disease).correct for disease in self.agent.doctor.diseases]
+        return float(posterior[np.array(is_right)].sum())

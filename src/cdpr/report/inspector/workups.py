@@ -65,6 +65,7 @@ class View:
         credit = self.credit.get(case.note_id)
         if credit and row.decoding not in credit.decodings:
             credit = None
+        # The credit of a case has one episode per decoding.
         index = credit.decodings.index(row.decoding) if credit else 0
         replies = credit.replies[index] if credit else row.replies
         fields = {
@@ -93,9 +94,10 @@ class _Decisions:
         self.view, self.episode, self.credit, self.index = view, episode, credit, index
         self.settings, self.case = view.settings, episode.case
         self.exam_name = exam_names(self.case)
-        # Decisions that have credit, and the numbers of their states; forced decisions have none.
-        states = enumerate(credit.states) if credit else ()
-        self.state_of = {t: number for number, state in states for i, t in state.visits if i == index}
+        # The number of the state among `credit.states` of each decision that has credit; forced decisions have none.
+        self.state_of: dict[int, int] = {}
+        for number, state in enumerate(credit.states if credit else ()):
+            self.state_of |= {t: number for visited, t in state.visits if visited == index}
 
     def steps(self) -> Iterator[Fields]:
         """Yield every decision as a JSON value, in order."""
@@ -109,7 +111,8 @@ class _Decisions:
                 fields["reply"] = step.turn.text
             if self.view.rated:
                 digest = state_digest(self.settings, self.case, self.episode.states[t])
-                fields |= {"rated": digest} if digest in self.view.rated else {}
+                if digest in self.view.rated:
+                    fields["rated"] = digest
             if opinion := self._opinion(t) if readable else None:
                 fields["oracle"] = self._opinion_fields(opinion)
             if t in self.state_of:
@@ -147,7 +150,7 @@ class _Decisions:
         number = self.state_of[t]
         state, endings = self.credit.states[number], self.credit.endings[number]
         taken = credited_action(self.episode.steps[t], self.settings.credit.diagnoses)
-        shares = {sampled.action: sampled.p for sampled in state.actions}
+        shares = {sampled.action: sampled.p for sampled in state.actions}  # of the actions that the policy sampled
         candidates: list[Fields] = []
         for value, continuations in zip(state.candidates, endings, strict=True):
             candidate = {
@@ -160,7 +163,7 @@ class _Decisions:
             if opinion:
                 candidate["true"] = _round(opinion.values[value.action])
             candidates.append(candidate)
-        # The other actions that the policy sampled have no value.
+        # What is left of them was not compared and has no value.
         candidates += [{"act": self._show(action), "share": _round(share)} for action, share in shares.items()]
         return {"entropy": _round(state.entropy), "why": self.credit.selected[self.index][t],
                 "process": _round(self.credit.process[self.index][t]), "candidates": candidates}  # fmt: skip
@@ -169,6 +172,7 @@ class _Decisions:
         """Return a continuation of an episode as a JSON value. ``cut`` says that it reached the horizon H, where a
         diagnosis was forced."""
         credit = self.settings.credit
+        # A suffix of an episode that is longer than the horizon may have been kept as it is.
         kept_whole = end.source == "suffix" and credit.cache.long_suffixes == "keep"
         requests = sum(kind != "end" for kind, _ in end.path)
         return {
@@ -190,9 +194,9 @@ def show_text(settings: Settings, case: CaseRecord, text: str) -> str:
 
 
 def exam_names(case: CaseRecord) -> Callable[[str], str]:
-    """Return a function from the name of an examination to the one that the site shows, which is the vocabulary's:
-    ``Complete Blood Count`` for ``FBC``. Unknown and physical examinations keep their names, and so do two of the
-    record with the same name in the vocabulary."""
+    """Return a function that gives the name which the site shows for an examination: the vocabulary's, such as
+    ``Complete Blood Count`` for ``FBC``. Unknown and physical examinations keep their own names. So do examinations of
+    the record that the vocabulary would give the same name."""
     in_record = Counter(map(canonical_name, case.key_pertinent_results_dict))
 
     def exam_name(text: str) -> str:
@@ -209,7 +213,9 @@ def action_of(step: Step) -> ActionKey:
     if isinstance(step.action, FinalDiagnosis):
         return "end", step.action.text
     kind, name = step.evidence
-    return kind, step.action.name if isinstance(step.action, RequestTest) and not step.observation.exam_key else name
+    if isinstance(step.action, RequestTest) and not step.observation.exam_key:
+        name = step.action.name  # it matched no examination
+    return kind, name
 
 
 def _round(number: float | None) -> float | None:

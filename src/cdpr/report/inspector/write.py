@@ -80,7 +80,7 @@ def _write_dataset(
 
     Returns an entry per run for the inspector's index. A run that was not evaluated is left out, with a message.
     """
-    runs = [run for run in settings.inspector.runs if not why_unfit(settings, run, dataset)]
+    runs = [run for run in settings.inspector.runs if not why_unfit(settings, run, dataset)]  # that can diagnose them
     evaluations = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
     check_provenance(settings, evaluations.values())
     cases = {case.note_id: case for case in iterate_records(path, "test")}

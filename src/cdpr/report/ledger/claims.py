@@ -19,7 +19,7 @@ from ...settings.experiments import Value
 from ...settings.section import Section
 from ...study.rubric import dimensions
 from ..methods import AVERAGE, DATASETS, IN_DOMAIN
-from ..paper import facts_folder, sample_prices
+from ..paper import METRICS, facts_folder, sample_prices
 
 Name = Annotated[str, Field(min_length=1)]
 PrintedNumber = Annotated[str, Field(pattern=r"^\d+(\.\d+|/[1-9]\d*)?$")]
@@ -28,10 +28,9 @@ TestMetric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 Side = Literal["above", "below"]
 # Labels of data sets in claims, by name.
 DATASET_NAMES = {**DATASETS, AVERAGE: "the average"}
-# Columns of the printed tables: our metric, and the words for it.
-_PRINTED_COLUMNS = {"acc": ("accuracy", "accuracy (%)"), "aen": ("aen", "examinations per case"),
-                    "aec": ("aec", "cost per case (USD)")}  # fmt: skip
-# How many `names` a claim about the setup may have, by `what`; none for those that are not listed.
+# Words for the columns of the printed tables.
+_PRINTED_WORDS = {"acc": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
+# How many `names` a claim about the setup may have, by `what` (billed_together: two or more); none for the others.
 _NAME_COUNTS = {"cases": (1,), "same_training": (2,), "price": (1,), "billed_together": range(2, 100)}
 
 
@@ -196,7 +195,7 @@ _ANY_KIND: TypeAdapter[Claim] = TypeAdapter(Annotated[
 
 def _find_conflict(claim: Claim) -> str:
     """Say which fields of a claim do not go together; an empty text where all do."""
-    # `not a == b == c` is true unless a, b and c are equal: all true, or all false.
+    # Where fields go together, either all of them are given or none is.
     match claim:
         case FigureClaim() if (claim.statistic == "mean") != (not claim.than):
             return "field 'than': it goes with a statistic of two methods, and only with it"
@@ -204,9 +203,9 @@ def _find_conflict(claim: Claim) -> str:
             return f"field 'metric': `final_accuracy` is of one training, on {IN_DOMAIN}"
         case MethodClaim() | TrainingClaim() if (claim.side is None) == (claim.within is None):
             return "field 'side': either `side` or `within`"
-        case TrainingClaim() if not (claim.by == "probes") == (not claim.than) == (claim.times is not None):
+        case TrainingClaim() if len({claim.by == "probes", not claim.than, claim.times is not None}) > 1:
             return "field 'by': `probes` goes with `times`, everything else with `than`"
-        case SuperlativeClaim() if not (not claim.of) == bool(claim.sweep) == (claim.value is not None):
+        case SuperlativeClaim() if len({not claim.of, bool(claim.sweep), claim.value is not None}) > 1:
             return "field 'of': either `of`, or `sweep` with `value`"
         case SetupClaim() if (claim.what == "settings") != isinstance(claim.value, dict):
             return "field 'value': settings by name for `settings`, else one value"
@@ -273,7 +272,9 @@ def _merge_repeated(claims: Iterable[Claim]) -> list[Claim]:
     the repeated one in ``also``."""
     merged: dict[str, Claim] = {}
     for claim in claims:
-        ignored = {"id", "place", "also", "headline"} | (set() if isinstance(claim, UntestedClaim) else {"says"})
+        ignored = {"id", "place", "also", "headline"}
+        if not isinstance(claim, UntestedClaim):  # which is only a sentence
+            ignored.add("says")
         question = claim.model_dump_json(exclude=ignored)
         first = merged.setdefault(question, claim)
         if first is not claim:
@@ -313,13 +314,14 @@ def _table_entries(path: Path, table: PrintedTable) -> Iterator[dict[str, Any]]:
     rows = [row for _, row in read_table(csv_path, ("method", "dataset"), ClaimsError)]
     if unknown := sorted(set(table.rows) - {row.get("method") for row in rows}):
         raise ClaimsError(f"{path}: table {table.id!r}: field 'rows': {csv_path} has no row {unknown[0]!r}")
-    for row, (column, (metric, words)) in itertools.product(rows, _PRINTED_COLUMNS.items()):
+    for row, (column, metric) in itertools.product(rows, METRICS.items()):
         if not row.get(column):
             continue
         method, dataset = row["method"], row["dataset"]
+        what = f"{DATASET_NAMES.get(dataset, dataset)}: {_PRINTED_WORDS[column]}"
         yield {
             "id": f"{table.id}.{method}.{dataset}.{column}".replace(" ", "_"), "place": table.place, "kind": "figure",
-            "says": f"{method}, {DATASET_NAMES.get(dataset, dataset)}: {words}", "printed": [row[column]],
+            "says": f"{method}, {what}", "printed": [row[column]],
             "of": table.rows.get(method, method), "metric": metric, "on": dataset,
         }  # fmt: skip
 
@@ -337,6 +339,8 @@ def _price_entries(place: str) -> Iterator[dict[str, Any]]:
 def _first_problem(error: ValidationError) -> str:
     """Describe the first problem that pydantic found: ``field 'side': Input should be 'above' or 'below'``."""
     first = error.errors()[0]
-    path = first["loc"][1:] if error.title.startswith("tagged-union") else first["loc"]
+    path = first["loc"]
+    if error.title.startswith("tagged-union"):
+        path = path[1:]  # without the kind of the claim
     field = ".".join(map(str, path))
     return f"field {field!r}: {first['msg']}" if field else str(first["msg"])

@@ -26,11 +26,12 @@ BACKBONE = "Qwen3-4B-Instruct-2507"
 class MetricSamples:
     """One metric of one or two methods on the same cases, in the units of the printed tables (accuracy in %).
 
-    ``samples`` [1 + resamples, methods] are first their means, then their bootstrap means; a resample has the same
-    cases for both. ``right`` are the numbers of right diagnoses by run (``583+590 : 540`` for two methods), and
-    ``cases`` is the number of test cases. For the average over data sets ``right`` is empty, since each data set counts
-    the same whatever its number of cases, and ``cases`` lists the numbers of all (``1000+400+200``). ``void`` says why
-    a comparison supports no conclusion (empty: it may).
+    - ``samples`` [1 + resamples, methods]: first their means, then their bootstrap means. A resample has the same cases
+      for both.
+    - ``right``: the numbers of right diagnoses by run (``583+590 : 540`` for two methods). For the average over data
+      sets it is empty, since each data set counts the same whatever its number of cases.
+    - ``cases``: the number of test cases; for the average the numbers of all data sets (``1000+400+200``).
+    - ``void``: why a comparison supports no conclusion (empty: it may).
     """
 
     metric: str
@@ -44,12 +45,12 @@ class MetricSamples:
         """Return a statistic of the samples with its 95% bootstrap interval: the ``mean`` of the first method; or of
         the first and second method their ``difference``, their ``ratio``, or the ``reduction`` from the second to the
         first in %."""
-        first, second = self.samples[:, 0], self.samples[:, -1]
+        first, second = self.samples[:, 0], self.samples[:, -1]  # the same where there is one method
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(second == 0, np.inf, first / second)
         by_statistic = {"mean": first, "difference": first - second, "ratio": ratio, "reduction": 100 * (1 - ratio)}
-        unit = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(self.metric, "")
-        unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit)
+        unit_of_metric = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(self.metric, "")
+        unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit_of_metric)
         decimals = 3 if self.metric == "utility" else 2
         pairs = zip(self.methods, self.samples[0], strict=True)
         text = " against ".join(f"{method.label} {mean:.{decimals}f}" for method, mean in pairs)
@@ -125,9 +126,10 @@ class Evidence:
         rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets_behind(on)}
         all_metrics = self.results.samples(methods, on, self.decoding)
         samples = all_metrics[:, :, list(METRICS).index(metric)] * METRICS[metric].factor
-        right = " : ".join(row["k"] for row in rows[on]) if on in rows else ""
         counts = [of_dataset[0]["n"] for of_dataset in rows.values()]
-        cases = counts[0] if on in rows else "+".join(map(str, counts))
+        is_average = on not in rows
+        right = "" if is_average else " : ".join(row["k"] for row in rows[on])
+        cases = "+".join(map(str, counts)) if is_average else counts[0]
         void = self.results.why_void(methods, on, self.decoding)
         return MetricSamples(metric, tuple(methods), samples, right, cases, void)
 
@@ -139,14 +141,12 @@ class Evidence:
         that of a whole training.
         """
         methods = self.with_shared_seeds(names)
-        single = {run: replace(method, runs=(run,)) for method in methods for run in method.runs}
-        if diverged := self.results.divergences(single):
+        if diverged := self.results.divergences(unique_runs(methods)):
             raise NotMeasured(f"{', '.join(diverged)}: nothing can be said of the end of training")
         curves = [self._read_curves(method, metrics, prefix) for method in methods]
         if missing := dict.fromkeys(name for curve in curves for name in curve.missing):
             raise NotMeasured(f"missing: {', '.join(missing)}")
-        steps = {run: self._read_curves(method, metrics, prefix).values["step"] for run, method in single.items()}
-        last_steps = {run: of_run[0, -1] for run, of_run in steps.items()}
+        last_steps = {run: step for curve in curves for run, step in curve.last_steps.items()}
         last = max(last_steps.values())
         if early := [f"{run} ends at step {step:g}" for run, step in last_steps.items() if step < last]:
             raise NotMeasured(f"{', '.join(early)}, not at {last:g}: nothing can be said of the end of training")

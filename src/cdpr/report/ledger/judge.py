@@ -10,7 +10,7 @@ from ...evaluation.metrics import METRICS
 from ...evaluation.significance import wilson_interval
 from ...settings import sweeps
 from ..curves import final_verdicts
-from ..methods import AVERAGE, DATASETS, LEAST_SEEDS, TRAINED
+from ..methods import AVERAGE, DATASETS, TRAINED
 from ..paper import read_paper
 from ..results import NotMeasured
 from .claims import Claim, FigureClaim, MethodClaim, SuperlativeClaim, UntestedClaim
@@ -19,6 +19,9 @@ from .setup import judge_setup
 from .study import judge_study
 from .training import judge_training, measure_final_accuracy
 from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Comparison, Effect, Verdict, judge_comparisons
+
+# Seeds without which no value of a swept setting is called its best: of this value, and of the others.
+LEAST_SEEDS_OF_PEAK, LEAST_SEEDS_OF_OTHERS = 3, 2
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -56,7 +59,7 @@ def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
     if claim.metric in ("accuracy", "final_accuracy") and not claim.than:
         cases: Any = ours.n
         low, high = wilson_interval(round(claim.number * cases / 100), cases)
-        printed_error = 50 * (high - low)
+        printed_error = 100 * (high - low) / 2
     agrees = agrees_with(claim.number, claim.rounding, printed_error, ours.measured)
     verb = "agrees with" if agrees else "differs from"
     why = f"the printed figure, itself ±{printed_error:.3g} over its cases, {verb} the measured one"
@@ -65,8 +68,8 @@ def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
 
 def agrees_with(printed: float, rounding: float, printed_error: float, measured: Effect) -> bool:
     """Tell whether a printed number and a measured one agree: whether they differ by at most the rounding plus the
-    combined error of both. ``printed_error`` is half the 95% interval of the printed number; that of the measured one
-    is the half of its interval on the side of the printed number."""
+    combined error of both. ``printed_error`` is half the width of the printed number's 95% interval. The error of the
+    measured number is the distance from it to that end of its interval which is on the side of the printed number."""
     value, low, high = measured
     measured_error = high - value if printed > value else value - low
     return abs(printed - value) <= rounding + math.hypot(measured_error, printed_error)
@@ -75,16 +78,17 @@ def agrees_with(printed: float, rounding: float, printed_error: float, measured:
 def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Comparison:
     """Return the statistic of a claim, measured on as many test cases as the paper has. The mean of a single method has
     the interval of the tables. Raises NotMeasured where results are missing, or are of another number of cases."""
-    cells = evidence.metric_samples([claim.of, claim.than] if claim.than else [claim.of], claim.metric, claim.on)
+    names = [claim.of, claim.than] if claim.than else [claim.of]
+    measured = evidence.metric_samples(names, claim.metric, claim.on)
     paper_cases = int(read_paper()[f"text:cases.{claim.on}"])
-    if cells.cases != paper_cases:
-        raise NotMeasured(f"{cells.cases} cases were evaluated; the figure is of {paper_cases}")
-    single = [method.label for method in cells.methods if method.group == TRAINED and len(method.runs) == 1]
+    if measured.cases != paper_cases:
+        raise NotMeasured(f"{measured.cases} cases were evaluated; the figure is of {paper_cases}")
+    single = [method.label for method in measured.methods if method.group == TRAINED and len(method.runs) == 1]
     void = f"{single[0]} was trained with one seed" if single else ""
-    ours = replace(cells.compare(claim.statistic), void=void)
+    ours = replace(measured.compare(claim.statistic), void=void)
     if claim.than:
         return ours
-    row, factor = evidence.summary(cells.methods[0], claim.on), METRICS[claim.metric].factor
+    row, factor = evidence.summary(measured.methods[0], claim.on), METRICS[claim.metric].factor
     value, low, high = (row[f"{claim.metric}{end}"] * factor for end in ("", "_low", "_high"))
     return replace(ours, measured=Effect(value, low, high))
 
@@ -138,7 +142,8 @@ def _judge_peak(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     if not rivals:
         raise NotMeasured(f"no other point of the sweep {claim.sweep!r} is run here: snakemake sensitivity_all")
     verdict = _compare_with_rivals(claim, peak, rivals, "points of our grid", evidence)
-    few = [name for name in points.values() if len(evidence.method(name).runs) < LEAST_SEEDS[name == peak]]
+    least = {name: LEAST_SEEDS_OF_PEAK if name == peak else LEAST_SEEDS_OF_OTHERS for name in points.values()}
+    few = [name for name, seeds in least.items() if len(evidence.method(name).runs) < seeds]
     if few:
         verdict = replace(verdict, verdict=OPEN, why=f"too few seeds for a peak ({', '.join(few)}); {verdict.why}")
     return replace(verdict, why=f"{verdict.why}; the paper does not print its grid")
@@ -160,11 +165,11 @@ def _compare_with_rivals(
             comparisons.append(replace(comparison, support=comparison.measured.toward(claim.side)))
     if not comparisons:
         raise NotMeasured(f"none of the {len(rivals)} other {noun} was run")
-    run, count = len(comparisons) + 1, len(rivals) + 1
-    how_many = f"{run} of {count} {noun} were run"
+    were_run, in_all = len(comparisons) + 1, len(rivals) + 1  # with the method itself
+    how_many = f"{were_run} of {in_all} {noun} were run"
     unlike_paper = evidence.why_not_comparable(claim.on)
-    if run < count:
-        return replace(judge_comparisons(comparisons, unlike_paper, how_many), scope=f"of the {run} {noun} run")
+    if were_run < in_all:
+        return replace(judge_comparisons(comparisons, unlike_paper, how_many), scope=f"of the {were_run} {noun} run")
     verdict = judge_comparisons(comparisons, unlike_paper)
     return replace(verdict, why=f"{verdict.why}; {how_many}")
 

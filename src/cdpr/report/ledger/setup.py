@@ -27,7 +27,7 @@ def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     match claim.what:
         case "cases":
             if reason := evidence.why_other_cases(names[0]):
-                raise NotMeasured(reason.replace("figure is", "number is"))
+                raise NotMeasured(reason.replace("figure is", "number is"))  # here a number of cases
             cases = evidence.summary(evidence.method("warm_start"), names[0])["n"]
             return cases, f"{cases} test cases were evaluated"
         case "settings":

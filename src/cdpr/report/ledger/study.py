@@ -49,7 +49,7 @@ def _compare_leads(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
     comparisons = []
     for name, lead in leads.items():
         test = analysis.comparison(name, analysis.next_best(name))
-        if test is None and name == weakest:
+        if test is None and name == weakest:  # the verdict rests on the smallest lead
             raise NotMeasured("no state has scores of both methods")
         p_value = f", Holm-adjusted p {test.holm:.2g}" if test else ""
         text = f"{name.replace('_', ' ')}: {_scores(analysis, name)}{p_value}"
@@ -61,7 +61,7 @@ def _compare_largest_lead(claim: StudyClaim, analysis: Analysis) -> list[Compari
     """Compare our lead on a dimension with zero, and with our largest lead on another dimension. Returns one
     comparison, with the smaller support of the two. Raises NotMeasured where a lead is undefined."""
     lead, excess = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
-    support = lead if lead.low <= excess.low else excess  # also where an interval is missing
+    support = lead if lead.low <= excess.low else excess  # the excess where an end is missing (NaN)
     text = f"{_scores(analysis, claim.dimension)}; the lead is {excess.value:+.2f} above the largest other one"
     return [replace(_comparison(analysis, lead, text), support=support)]
 

@@ -79,7 +79,8 @@ def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
     spent, accuracy = curve.values[axis], curve.values["accuracy"]
     if share is None:
         return spent[:, -1]
-    first_point = (accuracy >= share * accuracy[:, -1:]).argmax(axis=1)  # of each seed
+    has_reached = accuracy >= share * accuracy[:, -1:]  # [seeds, points]
+    first_point = has_reached.argmax(axis=1)  # of each seed
     return spent[np.arange(len(spent)), first_point]
 
 
@@ -105,7 +106,8 @@ def measure_final_accuracy(verdicts: np.ndarray, settings: Settings, **fields: A
         return Comparison(Effect(value), void=f"fewer than {LEAST_FINAL_SEEDS} seeds of final accuracy", **fields)
     seeds_differ = np.ptp(verdicts.mean(axis=1)) > 0
     void = "" if seeds_differ else "the seeds end with the same accuracy: their spread is not known"
-    draws = crossed_bootstrap(verdicts[:, :, None], settings.evaluation.bootstrap, settings.evaluation.seed)[:, 0]
+    one_metric = verdicts[:, :, None]  # [seeds, cases, metrics]
+    draws = crossed_bootstrap(one_metric, settings.evaluation.bootstrap, settings.evaluation.seed)[:, 0]
     return Comparison(Effect(value, *percentile_interval(100 * draws)), void=void, **fields)
 
 
