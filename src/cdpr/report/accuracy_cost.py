@@ -80,10 +80,9 @@ def _notes(results: Results, datasets: Iterable[str]) -> list[str]:
     """Return the notes below a figure of these data sets: licences, missing evaluations, diverged trainings, judges and
     decoding."""
     decoding = results.decodings[0]
-    missing = []
-    for dataset, method in itertools.product(datasets, results.methods):
-        if results.summary(method, dataset, decoding).get("missing"):
-            missing.append(f"{method.label} ({DATASETS[dataset]})")
+    pairs = itertools.product(datasets, results.methods)
+    missing = [f"{method.label} ({DATASETS[dataset]})" for dataset, method in pairs
+               if results.summary(method, dataset, decoding).get("missing")]  # fmt: skip
     drawn = f"{decoding} decoding; bars: 95% intervals"
     return [*notices(results.settings), style.missing_note(sorted(missing)), *results.notes(), drawn]
 

@@ -165,8 +165,7 @@ def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
         counts[row.leak.removesuffix(" (case kept)")][row.action] += row.cases
     rows = []
     for leak, by_action in sorted(counts.items()):
-        found = sum(by_action.values())
-        actions = {action: by_action[action] for action in _ACTIONS}
+        found, actions = by_action.total(), {action: by_action[action] for action in _ACTIONS}
         rows.append({"leak": leak, "found": found, **actions, "share": round(found / attrition.read, 4)})
     return rows
 

@@ -20,10 +20,6 @@ from .table import EMPTY, Column, Row, Sheet, Table, interval
 
 # Methods whose scores the paper prints, as `workflow/paper/expert_study.csv` names them.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
-_SIMULATED = (
-    "Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their own. They show "
-    "that the study works, and nothing of what physicians would say."
-)
 
 
 def describe_raters(analysis: Analysis) -> str:
@@ -41,11 +37,6 @@ def _method_of(settings: Settings, run: str) -> Method:
     the run."""
     trained = TrainedRun.parse(run)
     return variant_method(settings, trained.variant) if trained else agent_method(settings, run)
-
-
-def _label(settings: Settings, run: str) -> str:
-    """Return the label in tables of the method that a run belongs to."""
-    return _method_of(settings, run).label
 
 
 def _compare_with_next_best(analysis: Analysis, dimension: str) -> Comparison | None:
@@ -86,11 +77,12 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         rows = np.arange(len(rubric()))  # a height and an angle for each dimension
         angles = 2 * math.pi * rows / len(rubric())
         for position, run in enumerate(analysis.runs):
-            look = style.look_of(settings, _method_of(settings, run).name, position)
+            method = _method_of(settings, run)
+            look = style.look_of(settings, method.name, position)
             mean, low, high = np.array([_ends(analysis.scores[dimension.name][run]) for dimension in rubric()]).T
             # The line returns to its first point.
             radar.plot([*angles, angles[0]], [*mean, mean[0]], color=look.colour, marker=look.marker,
-                       linestyle=look.line, markersize=3.5, linewidth=1.3, label=_label(settings, run))  # fmt: skip
+                       linestyle=look.line, markersize=3.5, linewidth=1.3, label=method.label)  # fmt: skip
             # The runs of a dimension are side by side.
             heights = rows + 0.13 * (position - (len(analysis.runs) - 1) / 2)
             points.errorbar(mean, heights, xerr=[mean - low, high - mean], color=look.colour, marker=look.marker,
@@ -106,8 +98,8 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         figure.get_layout_engine().set(w_pad=0.1)
         style.write_notes(figure, settings, [
             f"{raters}; {analysis.states} states of {analysis.cases} cases, "
-            f"sampled from {_label(settings, analysis.source)}",
-            f"*: {_label(settings, analysis.ours)} above the next-best baseline, signed-rank test (Pratt), Holm over "
+            f"sampled from {_method_of(settings, analysis.source).label}",
+            f"*: {_method_of(settings, analysis.ours).label} above the next-best baseline, signed-rank test (Pratt), Holm over "
             f"the dimensions, p < {analysis.level:g}" if starred else "",
             "scores run from 1 (centre of the radar) to 5",
         ])  # fmt: skip
@@ -158,7 +150,7 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
     rows: list[Row] = []
     for run in analysis.runs:
         reason = "" if analysis.scores else "no ratings yet"
-        row: Row = {"label": _label(settings, run), "heading": here, "learned": True, "reason": reason}
+        row: Row = {"label": _method_of(settings, run).label, "heading": here, "learned": True, "reason": reason}
         for name, scores in analysis.scores.items():
             score, star = scores[run], "*" if run == analysis.ours and name in starred else ""
             row[name] = score.value
@@ -172,14 +164,11 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
         texts = {f"{name}_text": f"{figure:.1f}" for name, figure in figures.items()}
         rows.append({"label": f"{method} (paper)", "heading": theirs} | figures | texts)
     columns = [Column(dimension.name, dimension.title, marked=2, higher_is_better=True) for dimension in rubric()]
-    star_note = f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the dimensions."
-    missing_note = f"{analysis.missing} ratings are missing; means are over what there is."
     return layout.table(
         settings, "expert_study.scores", rows, columns=columns, raters=raters, states=analysis.states,
-        cases=analysis.cases, source=_label(settings, analysis.source),
+        cases=analysis.cases, source=_method_of(settings, analysis.source).label,
         among="one of them" if analysis.source in analysis.runs else "none of them",
-        simulated=_SIMULATED if analysis.kind == SIMULATED else "", star=star_note if starred else "",
-        missing=missing_note if analysis.missing else "",
+        simulated=analysis.kind == SIMULATED, starred=starred, level=analysis.level, missing=analysis.missing,
     )  # fmt: skip
 
 
@@ -190,9 +179,9 @@ def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[s
     for test in analysis.comparisons:
         favour = ("better" if test.difference > 0 else "worse") if test.holm < analysis.level else ""
         rows.append(test.model_dump() | {
-            "than": _label(settings, test.than), "dimension": titles[test.dimension], "difference_low": test.low,
+            "than": _method_of(settings, test.than).label, "dimension": titles[test.dimension], "difference_low": test.low,
             "difference_high": test.high, "difference_mark": favour})  # fmt: skip
-    ours = _label(settings, analysis.ours)
+    ours = _method_of(settings, analysis.ours).label
     return layout.table(settings, "expert_study.tests", rows, raters=raters, ours=ours, target=analysis.target)
 
 
@@ -212,7 +201,12 @@ def _csv_rows(settings: Settings, analysis: Analysis) -> list[Row]:
     rows: list[Row] = []
     for dimension, run in itertools.product(analysis.scores, analysis.runs):
         score, test = analysis.scores[dimension][run], _compare_with_next_best(analysis, dimension)
-        common = {"raters": analysis.kind, "dimension": dimension, "run": run, "method": _label(settings, run)}
+        common = {
+            "raters": analysis.kind,
+            "dimension": dimension,
+            "run": run,
+            "method": _method_of(settings, run).label,
+        }
         rows.append(common | {
             "dataset": "all", "mean": score.value, "low": score.low, "high": score.high,
             "alpha": analysis.alpha[dimension].value,

@@ -80,8 +80,8 @@ def table(
 
     ``columns`` are added after the declared ones. The braces of heading, caption, label and notes are filled by
     ``words``, by :data:`_WORDS`, and by the texts that ``tables.yaml`` declares as ``words`` for several tables. A note
-    ``{word}`` whose word is a list becomes a note for each of its items; an empty note is left out. ``decoding`` is
-    that of the results.
+    ``{word}`` whose word is a list becomes a note for each of its items; an empty note is left out, and so is one whose
+    ``if`` names a word that is empty or zero. ``decoding`` is that of the results.
     """
     group, _, table_name = name.partition(".")
     declared = _declared()[group][table_name]
@@ -94,6 +94,8 @@ def table(
     all_columns += columns
     table_notes: list[str] = []
     for note in declared.get("notes", ()):
+        if isinstance(note, dict):
+            note = note["text"] if words[note["if"]] else ""
         value = words.get(note.strip("{}"))  # where the whole note is one word in braces
         table_notes += value if isinstance(value, list) else [note.format(**words)]
     return heading, Table(

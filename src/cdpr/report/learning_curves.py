@@ -1,10 +1,10 @@
 """Figures of validation metrics during training, a line per variant: by step, by time and by tokens."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..job import Job
 from ..settings import Settings, labels_of, seeds_of_runs
@@ -21,8 +21,7 @@ PANELS = {
 EFFICIENCY = ("accuracy", "utility", "aec")
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """The horizontal axis of a figure: its ``name`` among :data:`cdpr.report.curves.AXES`, its ``label``, and ``unit``,
     the number by which values are divided for the label (3600 turns seconds into hours)."""
 

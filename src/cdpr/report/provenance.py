@@ -31,13 +31,11 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         _check_unaltered(record, origin, {path.name})
         check_tier(settings, f"{path} (see {origin})", record.tier)
         _check_settings(settings, record, path, origin)
-        digest = record.input_digest("cases")
-        if digest is None:
-            continue
-        first_digest, first_path = cases.setdefault(path.stem, (digest, path))  # of this data set
-        if first_digest != digest:
-            raise ProvenanceError(f"{path} and {first_path} were made on different cases of {path.stem} "
-                                  "(their run.json give different digests); evaluate both again")  # fmt: skip
+        if digest := record.input_digest("cases"):
+            first_digest, first_path = cases.setdefault(path.stem, (digest, path))  # of this data set
+            if first_digest != digest:
+                raise ProvenanceError(f"{path} and {first_path} were made on different cases of {path.stem} "
+                                      "(their run.json give different digests); evaluate both again")  # fmt: skip
 
 
 def _check_settings(settings: Settings, record: RunRecord, path: Path, origin: Path) -> None:

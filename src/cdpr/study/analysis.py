@@ -262,11 +262,9 @@ def _alphas(table: ScoreTable, weights: np.ndarray) -> dict[str, Interval]:
         counts = statistics.count_scores(ratings)  # a row per content that was rated at least twice
         is_counted = (~np.isnan(ratings)).sum(axis=0) > 1
         state_of_row = table.state_of[is_counted]
-        draws = []
-        for times_drawn in weights if value is not None else ():
-            # A content is counted as often as its state is drawn.
-            resampled = np.repeat(counts, times_drawn[state_of_row], axis=0)
-            draws.append(statistics.alpha_of_counts(resampled))
+        # In a resample a content is counted as often as its state is drawn.
+        resampled = (np.repeat(counts, times_drawn[state_of_row], axis=0) for times_drawn in weights)
+        draws = map(statistics.alpha_of_counts, resampled)
         alphas[name] = _interval(value, np.array([alpha for alpha in draws if alpha is not None]))
     return alphas
 

@@ -57,13 +57,11 @@ def list_files(paths: Iterable[Path]) -> list[Path]:
     for path in map(Path, paths):
         if not file_type(path):
             raise StudyError(f"{path}: there is no such file or folder")
-        if path.is_file():
-            files.append(path)
-            continue
         below = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(_IGNORED))
-        if not below:
+        found = [path] if path.is_file() else below
+        if not found:
             raise StudyError(f"{path}: holds no form: expected the JSON files that forms export")
-        files += below
+        files += found
     return files
 
 

@@ -174,10 +174,8 @@ class Assessor:
         p_differential = np.zeros_like(posterior)
         p_differential[likeliest_first[:size]] = posterior[likeliest_first[:size]]
         p_differential /= p_differential.sum()
-        information = []
-        for p in (posterior, p_differential):
-            information.append(np.array([_mutual_information(likelihoods, p) for likelihoods in self.doctor.outcomes]))
-        return information
+        outcomes = self.doctor.outcomes  # P(outcome | disease) of each examination
+        return [np.array([_mutual_information(o, p) for o in outcomes]) for p in (posterior, p_differential)]
 
     def _disease_index(self, name: str) -> int | None:
         """Return the index of the disease that the text ``name`` names. None where it names none of the hospital's

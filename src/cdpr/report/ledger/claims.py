@@ -339,8 +339,7 @@ def _price_entries(place: str) -> Iterator[dict[str, Any]]:
 def _first_problem(error: ValidationError) -> str:
     """Describe the first problem that pydantic found: ``field 'side': Input should be 'above' or 'below'``."""
     first = error.errors()[0]
-    path = first["loc"]
-    if error.title.startswith("tagged-union"):
-        path = path[1:]  # without the kind of the claim
+    # The location of a field of a claim begins with the kind of the claim.
+    path = first["loc"][1:] if error.title.startswith("tagged-union") else first["loc"]
     field = ".".join(map(str, path))
     return f"field {field!r}: {first['msg']}" if field else str(first["msg"])
