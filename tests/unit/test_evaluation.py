@@ -28,7 +28,7 @@ from cdpr.llm.types import Completion, Usage
 from cdpr.pipeline.stages import STAGES
 from cdpr.pseudonym import pseudonym
 from cdpr.records import RunRecord
-from cdpr.report.main_table import legend_notes
+from cdpr.report.main_table import legend_words
 from cdpr.report.methods import main_methods
 from cdpr.report.results import Results
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
@@ -147,7 +147,7 @@ def test_a_server_that_answers_as_another_model_is_named_in_record_and_table(ser
         out.with_suffix(".run.json").write_text(record.model_dump_json())
     assert "imposter was requested, but the server answered as smaller-one" in capsys.readouterr().out
     mine = [method for method in main_methods(settings) if method.name == "mine"]
-    notes = legend_notes(Results(settings, folder, mine))
+    notes = legend_words(Results(settings, folder, mine))["answered"]
     assert "Mine: the server answered as smaller-one, not as the requested model." in notes
 
 

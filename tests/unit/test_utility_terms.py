@@ -12,7 +12,8 @@ from cdpr.environment import Effort, State
 from cdpr.environment import utility as utility_module
 from cdpr.environment.utility import TERMS, Term, declared_terms, utility, utility_formula
 from cdpr.report.inspector.oracle import Oracle
-from cdpr.report.main_table import main_caption
+from cdpr.report.main_table import main_results_table
+from cdpr.report.results import Results
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.schema import Utility
 from cdpr.settings.section import key, weight
@@ -74,7 +75,7 @@ def value_of(formula: str, correct: float, amounts: dict[str, float]) -> float:
 
 @pytest.mark.parametrize("added", [[], [REWARD], [MISSES, REWARD]])
 @pytest.mark.parametrize("tests", [{}, {"count": "available"}, {"count_physical": True}])
-def test_an_added_term_reaches_every_formula_and_every_planner(case, monkeypatch, added, tests):
+def test_an_added_term_reaches_every_formula_and_every_planner(case, monkeypatch, tmp_path, added, tests):
     settings = parse_settings({"utility": {"cost_unit_usd": 7.5}, "environment": {"tests": tests}})
     weights, counting = settings.utility, settings.environment.tests
     base = utility(1.0, EFFORT, weights, counting)
@@ -82,7 +83,8 @@ def test_an_added_term_reaches_every_formula_and_every_planner(case, monkeypatch
     total = utility(1.0, EFFORT, weights, counting)
     assert total == pytest.approx(base + sum(term.value(EFFORT, weights, counting) for term in added))
     amounts = {term.symbol: float(term.amount(EFFORT, counting)) for term in utility_module.TERMS}
-    caption = re.search("Utility: (.*?), on average", main_caption(settings, "greedy"))
+    _, table = main_results_table(Results(settings, tmp_path, []), "greedy")
+    caption = re.search("Utility: (.*?), on average", table.caption)
     for formula in (utility_formula(weights), caption.group(1)):
         assert value_of(formula, 1.0, amounts) == pytest.approx(total)
     agent = ValueOfInformation(settings)

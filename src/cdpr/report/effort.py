@@ -6,12 +6,13 @@ These numbers explain rows of the main table that accuracy and cost alone do not
 import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ..llm.spending import spent
 from ..settings import Settings, model_of
 from ..settings.models import Prices
 from . import comparisons, layout
-from .methods import Method, main_methods, tier_mark
+from .methods import Method, main_methods
 from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, Table
 
@@ -23,7 +24,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of each agent's calls, tokens and dollars per case, from the results in ``folder``.
     Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
-    parts = [effort_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
+    parts = [effort_table(results, decoding) for decoding in results.decodings]
     return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
 
 
@@ -43,10 +44,9 @@ def spent_part(settings: Settings) -> list[tuple[str, Table]]:
     return [layout.table(settings, "effort.spent", [*bills, total])]
 
 
-def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> tuple[str, Table]:
+def effort_table(results: Results, decoding: str, table: str = "effort.levels", **words: Any) -> tuple[str, Table]:
     """Return the table of calls, tokens and dollars per case with its heading: a row per agent and data set, and a row
-    with the reason for an agent that is not run. ``mark`` are words on the origin of the cases, for the caption;
-    ``label`` begins the LaTeX label."""
+    with the reason for an agent that is not run. ``table`` and ``words`` are those of :func:`~.layout.table`."""
     rows, price_notes = [], []
     for method in results.methods:
         for dataset in results.datasets if method.runs else [""]:  # a single row with the reason
@@ -54,7 +54,7 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
         if method.runs and (prices := _prices(results.settings, method)):
             price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} "
                                f"answered ({prices.source}, {prices.date}).")  # fmt: skip
-    return layout.table(results.settings, "effort.levels", rows, decoding, source=mark, table=label, prices=price_notes)
+    return layout.table(results.settings, table, rows, decoding, prices=price_notes, **words)
 
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:

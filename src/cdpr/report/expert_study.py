@@ -99,8 +99,8 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         style.write_notes(figure, settings, [
             f"{raters}; {analysis.states} states of {analysis.cases} cases, "
             f"sampled from {_method_of(settings, analysis.source).label}",
-            f"*: {_method_of(settings, analysis.ours).label} above the next-best baseline, signed-rank test (Pratt), Holm over "
-            f"the dimensions, p < {analysis.level:g}" if starred else "",
+            f"*: {_method_of(settings, analysis.ours).label} above the next-best baseline, signed-rank test (Pratt), "
+            f"Holm over the dimensions, p < {analysis.level:g}" if starred else "",
             "scores run from 1 (centre of the radar) to 5",
         ])  # fmt: skip
 
@@ -179,8 +179,8 @@ def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[s
     for test in analysis.comparisons:
         favour = ("better" if test.difference > 0 else "worse") if test.holm < analysis.level else ""
         rows.append(test.model_dump() | {
-            "than": _method_of(settings, test.than).label, "dimension": titles[test.dimension], "difference_low": test.low,
-            "difference_high": test.high, "difference_mark": favour})  # fmt: skip
+            "than": _method_of(settings, test.than).label, "dimension": titles[test.dimension],
+            "difference_low": test.low, "difference_high": test.high, "difference_mark": favour})  # fmt: skip
     ours = _method_of(settings, analysis.ours).label
     return layout.table(settings, "expert_study.tests", rows, raters=raters, ours=ours, target=analysis.target)
 

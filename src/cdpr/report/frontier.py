@@ -6,7 +6,6 @@ one policy diagnose some patients and the other policy the rest. Every curve beg
 and orders nothing.
 """
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from ..evaluation.metrics import METRICS, estimate
 from ..job import Job
 from ..settings import Settings
 from . import comparisons, layout, style
-from .methods import DATASETS, OURS, Method, domain, frontier_methods
+from .methods import DATASETS, OURS, Method, domain, frontier_methods, with_common_seeds
 from .results import NotMeasured, Results
 from .table import Row, Sheet
 
@@ -50,8 +49,7 @@ class Frontiers:
         curve = self.curves[label]
         for method in curve:
             self.results.rows(method, dataset, decoding)  # raises for every missing run
-        seeds = min(len(method.runs) for method in curve)
-        points = [self.start, *(replace(method, runs=method.runs[:seeds]) for method in curve)]
+        points = with_common_seeds([self.start, *curve])
         samples = self.results.samples(points, dataset, decoding)  # [1 + resamples, points, all metrics]
         return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]
 

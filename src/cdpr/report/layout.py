@@ -17,6 +17,7 @@ _WORDS: dict[str, Callable[[Settings, str], str]] = {
     "decoding": lambda settings, decoding: decoding,
     "Decoding": lambda settings, decoding: decoding.capitalize(),
     "mark": lambda settings, decoding: tier_mark(settings),
+    "Mark": lambda settings, decoding: tier_mark(settings)[0].upper() + tier_mark(settings)[1:],
     "cost_unit": lambda settings, decoding: f"{settings.utility.cost_unit_usd:g}",
     "warning": lambda settings, decoding: "" if settings.tier == "paper" else _NOT_COMPARABLE,
 }
@@ -63,11 +64,6 @@ def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Itera
         yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
 
 
-def notes(group: str) -> list[str]:
-    """Return the notes that ``tables.yaml`` declares for all tables of a group."""
-    return list(_declared()[group]["notes"])
-
-
 def shared_columns(*names: str) -> list[Column]:
     """Return the columns of these ``names`` that ``tables.yaml`` declares for several tables."""
     return [Column(**_declared()["columns"][name]) for name in names]
@@ -87,7 +83,7 @@ def table(
     declared = _declared()[group][table_name]
     shared = {word: text for word, text in _declared()["words"].items() if f"{{{word}}}" in str(declared)}
     used = [word for word in _WORDS if f"{{{word}}}" in f"{declared} {shared}"]
-    words |= {word: _WORDS[word](settings, decoding) for word in used}
+    words = {word: _WORDS[word](settings, decoding) for word in used} | words
     words |= {word: text.format(**words) for word, text in shared.items()}
     heading, caption, label = (declared.get(field, "").format(**words) for field in ("heading", "caption", "label"))
     all_columns = [column for entry in declared.get("columns", ()) for column in _declared_columns(entry, words)]

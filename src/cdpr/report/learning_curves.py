@@ -1,16 +1,15 @@
 """Figures of validation metrics during training, a line per variant: by step, by time and by tokens."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..job import Job
-from ..settings import Settings, labels_of, seeds_of_runs
+from ..settings import Settings, labels_of
 from . import style
 from .curves import Curves, read_curves
-from .methods import variant_method
+from .methods import variant_method, with_common_seeds
 from .provenance import check_training
 
 # Metrics on the validation cases: label of the panel, and factor for printing.
@@ -42,12 +41,7 @@ def read_figure_curves(
     folder = job.inputs["results"]
     methods = [variant_method(settings, name) for name in labels_of(settings, figure)]
     check_training(settings, folder, [run for method in methods for run in method.runs])
-    if shared and methods:
-        common_seeds = set.intersection(*(set(seeds_of_runs(method.runs)) for method in methods))
-        for index, method in enumerate(methods):
-            seeds = seeds_of_runs(method.runs)
-            runs = [run for run, seed in zip(method.runs, seeds, strict=True) if seed in common_seeds]
-            methods[index] = replace(method, runs=tuple(runs))
+    methods = with_common_seeds(methods) if shared else methods
     return [read_curves(folder, method, metrics) for method in methods]
 
 

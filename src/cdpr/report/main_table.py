@@ -8,7 +8,7 @@ from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS
 from ..settings import Settings
 from . import comparisons, layout
-from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods, tier_mark
+from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods
 from .paper import METRICS as PRINTED
 from .paper import printed_rows
 from .results import Results
@@ -31,11 +31,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     methods = {method.name: method for method in results.methods}
     parts = []
     for decoding in results.decodings:
-        caption = main_caption(settings, decoding)
-        parts.append(main_results_table(results, decoding, caption, legend_notes(results), "main_results"))
+        parts.append(main_results_table(results, decoding))
         parts += [_paired_table(results, methods[first], methods[second], decoding)
                   for first, second in PAIRS if first in methods and second in methods]  # fmt: skip
-    parts += [interval_table(results, decoding, tier_mark(settings)) for decoding in results.decodings]
+    parts += [interval_table(results, decoding) for decoding in results.decodings]
     parts.append(_paper_table(settings, results.methods))
     return layout.declared_sheet(settings, "main_table", parts, long_rows(results))
 
@@ -52,20 +51,22 @@ def column_groups(results: Results) -> dict[str, str]:
 
 
 def main_results_table(
-    results: Results, decoding: str, caption: str, notes: list[str], label: str
+    results: Results, decoding: str, table: str = "main_table.levels", **words: Any
 ) -> tuple[str, Table]:
     """Return the table of all methods in the paper's layout with its heading: accuracy, examinations and cost per data
     set and on average; utility on average alone. Methods that cannot be run here are shown with the main decoding only.
-
-    ``caption`` and ``notes`` are those of the table; ``label`` begins its LaTeX label.
+    ``table`` and ``words`` are those of :func:`~.layout.table`.
     """
     is_main = decoding == results.decodings[0]
     rows = [_main_row(results, method, decoding) for method in results.methods if method.runs or is_main]
-    words: dict[str, Any] = {
+    words |= {
         "missing": [f"{row['label']}, missing: {files}" for row in rows for files in row["missing"]],
-        "legend": notes, "main": " (main)" if is_main else "", "about": caption, "table": label,
+        "main": " (main)" if is_main else "", "remarks": results.notes(),
+        "measured": "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN),
+        "utility": utility_formula(results.settings.utility), "notices": notices(results.settings),
     }  # fmt: skip
-    return layout.table(results.settings, "main_table.levels", rows, decoding, _main_columns(results), **words)
+    words |= legend_words(results)
+    return layout.table(results.settings, table, rows, decoding, _main_columns(results), **words)
 
 
 def _main_columns(results: Results) -> list[Column]:
@@ -110,10 +111,12 @@ def _paired_table(results: Results, first: Method, second: Method, decoding: str
     return layout.table(results.settings, "main_table.paired", changes, decoding, columns, **words)
 
 
-def interval_table(results: Results, decoding: str, mark: str, label: str = "main_results") -> tuple[str, Table]:
+def interval_table(
+    results: Results, decoding: str, table: str = "main_table.intervals", **words: Any
+) -> tuple[str, Table]:
     """Return the table of what is behind each result with its heading: counts, 95% intervals over seeds and cases, and
-    deviation between seeds; a row per method and data set. ``mark`` are words on the origin of the cases, for the
-    caption; ``label`` begins the LaTeX label."""
+    deviation between seeds; a row per method and data set. ``table`` and ``words`` are those of
+    :func:`~.layout.table`."""
     columns = []
     for column in comparisons.interval_columns(COMPARED, short=True):
         columns.append(column)
@@ -127,9 +130,8 @@ def interval_table(results: Results, decoding: str, mark: str, label: str = "mai
         for dataset, dataset_label in results.datasets.items() if method.runs else ():
             row = results.summary(method, dataset, decoding)
             rows.append(row | {"label": f"{method.label}, {dataset_label}"} if "reason" in row else row)
-    words: dict[str, Any] = {"judging": results.judging_notes(), "resamples": results.settings.evaluation.bootstrap}
-    return layout.table(results.settings, "main_table.intervals", rows, decoding, columns, source=mark, table=label,
-                       **words)  # fmt: skip
+    words |= {"judging": results.judging_notes(), "resamples": results.settings.evaluation.bootstrap}
+    return layout.table(results.settings, table, rows, decoding, columns, **words)
 
 
 def long_rows(results: Results) -> list[Row]:
@@ -165,36 +167,15 @@ def _paper_table(settings: Settings, methods: Sequence[Method]) -> tuple[str, Ta
     return layout.table(settings, "main_table.paper", list(rows.values()), columns=columns)
 
 
-MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)
-
-
-def main_caption(settings: Settings, decoding: str) -> str:
-    """Return the caption of the main table: decoding, tier (scale of the experiment), metrics and utility."""
-    mark = tier_mark(settings)
-    return (
-        f"Main results, {decoding} decoding. {mark[0].upper()}{mark[1:]}; cost_unit_usd = "
-        f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_formula(settings.utility)}, on average "
-        "over data sets. Trained rows are means over their training seeds. Best in bold and second underlined among "
-        "the open-source and reinforcement rows that were run."
-    )
-
-
-def legend_notes(results: Results) -> list[str]:
-    """Return the notes below the main table: those of all results, those on rows that are special, and those that
-    licences require."""
-    notes = []
-    if any(method.knows_hospital for method in results.methods):
-        notes.append("Reference policies do not decode: their figures are the same for every decoding. They know "
-                     "the disease model that made the cases; no learned row does.")  # fmt: skip
-    if {"static", "all_tests"} <= {method.name for method in results.methods if method.runs}:
-        notes.append("Static diagnosis and all-tests pay for the same examinations, those of the record. AEN of static "
-                     "counts these alone; all-tests also requests what the record lacks (N_na).")  # fmt: skip
-    for method in results.methods:
-        if names := results.answering_models(method):
-            notes.append(f"{method.label}: the server answered as {', '.join(names)}, not as the requested model.")
-    if results.settings.judge.model:
-        notes.append(f"Diagnoses are judged by {judge_labels(results.settings)[0]}.")
-    notes.append("Average: unweighted mean of the three data sets, as in the paper.")
-    if others := [label for dataset, label in results.datasets.items() if dataset not in AVERAGED]:
-        notes.append(f"No part of the average: {', '.join(others)}.")
-    return [*results.notes(), *notes, *notices(results.settings)]
+def legend_words(results: Results) -> dict[str, Any]:
+    """Return the words of the main table's notes about rows that are special, about the judge and about the average."""
+    settings = results.settings
+    answered = [(method.label, results.answering_models(method)) for method in results.methods]
+    return {
+        "knows_hospital": any(method.knows_hospital for method in results.methods),
+        "pay_for_record": {"static", "all_tests"} <= {method.name for method in results.methods if method.runs},
+        "answered": [f"{label}: the server answered as {', '.join(names)}, not as the requested model."
+                     for label, names in answered if names],
+        "judge": judge_labels(settings)[0] if settings.judge.model else "",
+        "not_averaged": ", ".join(label for name, label in results.datasets.items() if name not in AVERAGED),
+    }  # fmt: skip

@@ -4,7 +4,8 @@ Nothing here reads results. The workflow asks these functions which evaluations 
 """
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -184,6 +185,14 @@ def _label_by_model(settings: Settings, entry: AgentEntry) -> str:
 def _model_label(model: ModelEntry) -> str:
     """Return the label of a model: the one given in its entry, else its id, else the name of its folder."""
     return model.label or model.id or Path(str(model.folder)).name
+
+
+def with_common_seeds(methods: Sequence[Method]) -> list[Method]:
+    """Return the methods, trained ones with only as many runs as each of those that were run has. They are the runs of
+    the first seeds, which all have in common."""
+    trained = [method for method in methods if method.group == TRAINED and method.runs]
+    fewest = min((len(method.runs) for method in trained), default=0)
+    return [replace(method, runs=method.runs[:fewest]) if method in trained else method for method in methods]
 
 
 def backbone(settings: Settings) -> str:

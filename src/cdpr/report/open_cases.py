@@ -8,12 +8,10 @@ from pathlib import Path
 from ..settings import Settings, SettingsError
 from . import comparisons, layout
 from .effort import effort_table
-from .main_table import MEASURED, interval_table, long_rows, main_results_table
+from .main_table import interval_table, long_rows, main_results_table
 from .methods import open_datasets, open_methods, why_unfit
 from .results import Results
 from .table import Sheet
-
-_LABEL = "open_cases"
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -37,16 +35,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, methods, datasets)
     most = settings.evaluation.open_cases.cases
     mark = f"tier: {settings.tier} — {'all cases' if most is None else f'up to {most} cases'} of each data set"
-    notes = [*layout.notes("open_cases"), *results.notes()]
-    levels, counts, efforts = [], [], []
-    for decoding in results.decodings:
-        caption = f"Open cases, {decoding} decoding ({mark}). {MEASURED}."
-        levels.append(main_results_table(results, decoding, caption, notes, _LABEL))
-        counts.append(interval_table(results, decoding, mark, _LABEL))
-        _, table = effort_table(results, decoding, mark, f"{_LABEL}_effort")
-        efforts.append((f"Effort, {decoding} decoding", table))
-    parts, title = [*levels, *counts, *efforts], f"Open cases ({mark})"
-    return layout.declared_sheet(settings, "open_cases", parts, long_rows(results), title)
+    tables = {"levels": main_results_table, "intervals": interval_table, "effort": effort_table}
+    parts = [make(results, decoding, f"open_cases.{table}", mark=mark)
+             for table, make in tables.items() for decoding in results.decodings]  # fmt: skip
+    return layout.declared_sheet(settings, "open_cases", parts, long_rows(results), f"Open cases ({mark})")
 
 
 write_open_cases = comparisons.writer(sheet)

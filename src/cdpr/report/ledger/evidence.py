@@ -4,7 +4,7 @@ Functions raise NotMeasured where a result is missing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from ...evaluation.metrics import METRICS
 from ...settings import Settings, labels_of, sweeps, variants
 from ..curves import Curves, read_curves
-from ..methods import AVERAGE, DATASETS, TRAINED, Method, is_synthetic, main_methods, variant_method
+from ..methods import AVERAGE, DATASETS, Method, is_synthetic, main_methods, variant_method, with_common_seeds
 from ..results import NotMeasured, Results, datasets_behind
 from ..table import Row
 from .verdict import Comparison, Effect, unique_runs
@@ -122,7 +122,7 @@ class Evidence:
 
         Raises NotMeasured, and EvaluationError where the methods were evaluated on different cases.
         """
-        methods = self.with_shared_seeds(names)
+        methods = with_common_seeds([self.method(name) for name in names])
         rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets_behind(on)}
         all_metrics = self.results.samples(methods, on, self.decoding)
         samples = all_metrics[:, :, list(METRICS).index(metric)] * METRICS[metric].factor
@@ -140,7 +140,7 @@ class Evidence:
         Raises NotMeasured where a run diverged, has no metrics, or ended before the others, since its last value is not
         that of a whole training.
         """
-        methods = self.with_shared_seeds(names)
+        methods = with_common_seeds([self.method(name) for name in names])
         if diverged := self.results.divergences(unique_runs(methods)):
             raise NotMeasured(f"{', '.join(diverged)}: nothing can be said of the end of training")
         curves = [self._read_curves(method, metrics, prefix) for method in methods]
@@ -151,11 +151,3 @@ class Evidence:
         if early := [f"{run} ends at step {step:g}" for run, step in last_steps.items() if step < last]:
             raise NotMeasured(f"{', '.join(early)}, not at {last:g}: nothing can be said of the end of training")
         return curves
-
-    def with_shared_seeds(self, names: Sequence[str]) -> list[Method]:
-        """Return the methods with these ``names``. Trained ones keep only as many runs as each of them has, which are
-        those of the first seeds."""
-        methods = [self.method(name) for name in names]
-        with_seeds = [method for method in methods if method.group == TRAINED and method.runs]
-        fewest = min((len(method.runs) for method in with_seeds), default=0)
-        return [replace(method, runs=method.runs[:fewest]) if method in with_seeds else method for method in methods]
