@@ -72,14 +72,9 @@ def read_test_cases(path: Path, limit: int | None = None) -> list[CaseRecord]:
 
 
 def evaluate(
-    settings: Settings,
-    run: str,
-    cases: Sequence[CaseRecord],
-    out: Path,
-    state: Path,
-    policy: Path | None = None,
+    settings: Settings, run: str, cases: Sequence[CaseRecord], out: Path, state: Path, policy: Path | None = None,
     server: Any = None,
-) -> tuple[list[EvaluationRow], dict[str, float]]:
+) -> tuple[list[EvaluationRow], dict[str, float]]:  # fmt: skip
     """Evaluate one run and write its rows, one per decoding and case, to the file ``out``. Returns the rows and the
     metrics by name.
 
@@ -210,13 +205,9 @@ def evaluate_cases(agent: Agent, cases: Sequence[CaseRecord], settings: Settings
 
 
 def evaluation_row(
-    settings: Settings,
-    agent: Agent,
-    episode: Trajectory,
-    decoding: Decoding,
-    meter: Meter,
+    settings: Settings, agent: Agent, episode: Trajectory, decoding: Decoding, meter: Meter,
     judging: Judging | None = None,
-) -> EvaluationRow:
+) -> EvaluationRow:  # fmt: skip
     """Make the row of one episode. ``meter`` has the usage of the agent's model, ``judging`` what models did in
     judging. Texts of credentialed cases become pseudonyms or are left out."""
     case, tests = episode.case, settings.environment.tests

@@ -159,13 +159,9 @@ def check_headroom(settings: Settings, job: Job) -> None:
 
 
 def measure_headroom(
-    rows: Rows,
-    immediate: Rows,
-    weights: Utility,
-    dataset: str,
-    exact: float | None = None,
+    rows: Rows, immediate: Rows, weights: Utility, dataset: str, exact: float | None = None,
     references: Sequence[Rows] = (),
-) -> Headroom:
+) -> Headroom:  # fmt: skip
     """Measure the headroom of a policy from its episodes under one decoding.
 
     ``rows`` are the episodes with the policy's own choices, ``immediate`` those in which it had to diagnose at once.

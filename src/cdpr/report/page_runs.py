@@ -7,7 +7,6 @@ import itertools
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +17,7 @@ from .methods import DATASETS, Method, page_methods, why_unfit
 from .provenance import check_tier, read_record
 
 
-@dataclass(frozen=True)
-class Artifact:
+class Artifact(NamedTuple):
     """How the file ``target`` was made. ``command`` makes it again. The rest describes the run that made it: its
     ``name``, run key (``key``), digest of the ``code``, ``seed``, digest of the ``cases`` and MLflow ``experiment``;
     ``query`` finds it in MLflow. Without a ``run.json`` only ``target`` and ``command`` are known."""

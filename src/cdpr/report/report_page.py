@@ -197,8 +197,7 @@ def _read_card(dataset: str, label: str, records: Records) -> Chapter:
 # The answer on top
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """Whether our method is better than one rival, on the data named by ``place``: ``short`` is the answer to the
     ``question``, and ``sentence`` gives the numbers."""
 

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,7 @@ _COLUMNS = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant"
 PANELS_PER_ROW = 3
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """A sweep, which is one panel of the figure. ``methods`` are its variants in the order of the values of the
     setting. ``rows`` are their in-domain results with the main decoding (:meth:`Results.summary`), each with its
     ``value`` as text. ``default`` is the position of the value in the configuration."""

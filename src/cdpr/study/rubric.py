@@ -2,15 +2,14 @@
 Protocol")."""
 
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..files import parse_yaml, shipped_text
 
 SCALE = (1, 2, 3, 4, 5)
 
 
-@dataclass(frozen=True)
-class Dimension:
+class Dimension(NamedTuple):
     """A dimension on which raters score a proposal from 1 to 5, such as ``evidence_support``.
 
     ``title`` is its name on the form, ``asks`` the question to the rater, and ``anchors`` the meaning of each score.

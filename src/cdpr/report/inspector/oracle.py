@@ -2,12 +2,13 @@
 and the value of every action.
 
 The posterior is Bayes' rule under the model that generated the cases. The value of an action is its expected utility
+from typing import NamedTuple
 from here on under that posterior, if at most one more examination follows it and the likeliest disease is then named.
 The reference policy ``value_of_information`` plans with these values, which are lower bounds of the best policy's.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ _SHOWN = 5  # diseases of a posterior
 _NEGLIGIBLE = 1e-3  # gain in utility, as of the reference policy
 
 
-@dataclass(frozen=True)
-class Opinion:
+class Opinion(NamedTuple):
     """The reference's judgement of one decision.
 
     ``posterior`` are the likeliest diseases with their probabilities; ``values`` are those of the compared actions in

@@ -4,9 +4,9 @@ Functions raise NotMeasured where a result is missing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from .verdict import Comparison, Effect, unique_runs
 BACKBONE = "Qwen3-4B-Instruct-2507"
 
 
-@dataclass(frozen=True)
-class MetricSamples:
+class MetricSamples(NamedTuple):
     """One metric of one or two methods on the same cases, in the units of the printed tables (accuracy in %).
 
     - ``samples`` [1 + resamples, methods]: first their means, then their bootstrap means. A resample has the same cases
