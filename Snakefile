@@ -75,27 +75,6 @@ include: "rules/report.smk"  #      all of them -> tables, figures, claims, page
 include: "rules/targets.smk"  #     what a user asks for
 
 
-# These take seconds and run on the machine that submits. `use rule` does not inherit `localrule: True`.
-localrules:
-    build_catalogue,
-    data_cards,
-    check_headroom,
-    make_forms,
-    simulate_ratings,
-    analyse_study,
-    write_table,
-    plot_figure,
-    plot_points,
-    claims,
-    write_frames,
-    write_report,
-    inspector,
-    index_evaluations,
-    index_runs,
-    beyond_paper,
-    write_timings,
-
-
 rule reproduce_paper:
     """The report page, everything that it shows, and the inspector."""
     default_target: True

@@ -5,7 +5,7 @@ Makes  <results>/analysis.
 """
 
 
-use rule evaluate_agent as measure_credit_quality with:
+rule measure_credit_quality:
     """Measure how well process rewards estimate the true advantage, and at what price."""
     input:
         cases=f"<results>/cases/{IN_DOMAIN}.jsonl",
@@ -15,16 +15,19 @@ use rule evaluate_agent as measure_credit_quality with:
         record="<results>/analysis/credit_quality.run.json",
     log:
         "<logs>/measure_credit_quality.log",
-    wildcard_constraints:
-        run=RUN,
+    conda:
+        "../envs/cdpr.yaml"
+    threads: machines.acting_threads(settings)
     resources:
         **machines.acting_machine(settings),
         runtime=240,
     params:
         **job("measure_credit_quality"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule measure_credit_quality as credit_workups with:
+rule credit_workups:
     """Credit the decisions of a policy on test cases of all benchmarks, as CDPR's training would have done."""
     input:
         cases=expand("<results>/cases/{dataset}.jsonl", dataset=BENCHMARKS),
@@ -37,5 +40,13 @@ use rule measure_credit_quality as credit_workups with:
         record=expand("<results>/analysis/credit/{{run}}/{dataset}.jsonl.run.json", dataset=BENCHMARKS),
     log:
         "<logs>/credit_workups/{run}.log",
+    conda:
+        "../envs/cdpr.yaml"
+    threads: machines.acting_threads(settings)
+    resources:
+        **machines.acting_machine(settings),
+        runtime=240,
     params:
         **job("credit_workups", dataset=BENCHMARKS),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"

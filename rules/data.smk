@@ -29,7 +29,7 @@ rule ingest_dataset:
         "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule ingest_dataset as make_hospital with:
+rule make_hospital:
     """Write the synthetic hospital's raw files, each data set in its own native format."""
     input:
         [],
@@ -41,12 +41,19 @@ use rule ingest_dataset as make_hospital with:
         record="<results>/raw/run.json",
     log:
         "<logs>/make_hospital.log",
+    conda:
+        "../envs/cdpr.yaml"
     threads: 2
+    resources:
+        mem_mb=8000,
+        runtime=120,
     params:
         **job("make_hospital"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule ingest_dataset as build_catalogue with:
+rule build_catalogue:
     """Make the price catalogue from your own year or locality of the Medicare fee schedules."""
     input:
         **{name: given(path) for name, path in settings.data.fee_schedules.files.items()},
@@ -55,11 +62,19 @@ use rule ingest_dataset as build_catalogue with:
         record="<results>/costs/catalogue.run.json",
     log:
         "<logs>/build_catalogue.log",
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=8000,
+        runtime=120,
     params:
         **job("build_catalogue"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule ingest_dataset as map_costs with:
+rule map_costs:
     """Attach prices and billing groups to the examinations of case records."""
     input:
         records="<results>/records/{dataset}.jsonl",
@@ -72,14 +87,20 @@ use rule ingest_dataset as map_costs with:
         record="<results>/cases/{dataset}.run.json",
     log:
         "<logs>/map_costs/{dataset}.log",
+    wildcard_constraints:
+        dataset="|".join(DATASETS),
+    conda:
+        "../envs/cdpr.yaml"
     resources:
         mem_mb=2000,
         runtime=30,
     params:
         **job("map_costs"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule map_costs as remove_leaks with:
+rule remove_leaks:
     """Make the leak-controlled variant of a benchmark's test cases."""
     input:
         cases="<results>/cases/{dataset}.jsonl",
@@ -89,11 +110,20 @@ use rule map_costs as remove_leaks with:
         record="<results>/cases/{dataset}_controlled.run.json",
     log:
         "<logs>/remove_leaks/{dataset}.log",
+    wildcard_constraints:
+        dataset="|".join(DATASETS),
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("remove_leaks"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule map_costs as data_cards with:
+rule data_cards:
     """Write the data sets' cards: counts, attrition, leaks, distributions, price coverage, licence."""
     input:
         cases=expand("<results>/cases/{dataset}.jsonl", dataset=experiment.datasets),
@@ -106,5 +136,13 @@ use rule map_costs as data_cards with:
         record=expand("<results>/cards/{dataset}.run.json", dataset=experiment.datasets),
     log:
         "<logs>/data_cards.log",
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("write_data_card", dataset=experiment.datasets),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"

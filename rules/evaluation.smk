@@ -34,7 +34,7 @@ rule evaluate_agent:
         "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule evaluate_agent as evaluate_on_benchmarks with:
+rule evaluate_on_benchmarks:
     """Evaluate a run on all benchmarks, where the start of a job takes longer than its work."""
     input:
         cases=expand("<results>/cases/{dataset}.jsonl", dataset=BENCHMARKS),
@@ -46,11 +46,19 @@ use rule evaluate_agent as evaluate_on_benchmarks with:
         "<logs>/evaluate_on_benchmarks/{run}.log",
     wildcard_constraints:
         run=TOGETHER,
+    conda:
+        "../envs/cdpr.yaml"
+    threads: machines.acting_threads(settings)
+    resources:
+        **machines.acting_machine(settings, {run for run, _ in SERVED_BY}),
+        runtime=720,
     params:
         **job("evaluate_agent", dataset=BENCHMARKS),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule evaluate_agent as evaluate_served with:
+rule evaluate_served:
     """Start the server of a model, run the episodes of all agents that use it, end the server."""
     input:
         lambda wildcards: [f"<results>/cases/{dataset}.jsonl" for _, dataset in SERVED[wildcards.model].evaluations],
@@ -61,12 +69,16 @@ use rule evaluate_agent as evaluate_served with:
         "<logs>/evaluate_served/{model}.log",
     wildcard_constraints:
         model="|".join(map(re.escape, SERVED)) or "(?!)",
+    conda:
+        "../envs/cdpr.yaml"
     threads: lambda wildcards: served.machine_of(experiment, SERVED[wildcards.model]).cpus
     resources:
         **machines.serving_machines(lambda wildcards: served.machine_of(experiment, SERVED[wildcards.model])),
     params:
         command=lambda wildcards: f"evaluate_served {shlex.quote(wildcards.model)}",
         key=lambda wildcards: served.key_of(experiment, SERVED[wildcards.model].evaluations),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
 UNTRAINED = ("warm_start", "immediate", "value_of_information", "discounted_information", "zero_test")
@@ -74,7 +86,7 @@ UNTRAINED = experiment.evaluations(UNTRAINED)
 HOSPITAL_CASES = {d: f"<results>/cases/{d}.jsonl" for d in BENCHMARKS if experiment.raw_path(d) is None}
 
 
-use rule data_cards as check_headroom with:
+rule check_headroom:
     """Measure what the policy leaves to learn, and the smallest difference that can be shown."""
     input:
         **{f"{run}_{data}": f"<results>/evaluations/{run}/{data}.jsonl" for run, data in UNTRAINED},
@@ -85,5 +97,13 @@ use rule data_cards as check_headroom with:
     log:
         "<logs>/check_headroom.log",
     priority: 100  # it says whether the experiment can show a difference
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("check_headroom"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"

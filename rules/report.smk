@@ -15,7 +15,7 @@ FURTHER = {
 }
 
 
-use rule make_forms as write_table with:
+rule write_table:
     """Write a table: `write_NAME` of cdpr.report writes tables/NAME."""
     input:
         lambda wildcards: evidence(stage_of(wildcards)),
@@ -27,12 +27,20 @@ use rule make_forms as write_table with:
         record="<results>/tables/{table}.run.json",
     log:
         "<logs>/write_table/{table}.log",
-    priority: 0
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job(stage_of),
         about=lambda wildcards: on_page(wildcards).text,
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
+# rule plot_figure and rule plot_points: as write_table, with the files of a figure.
 use rule write_table as plot_figure with:
     """Draw a figure: `plot_NAME` of cdpr.report draws figures/NAME."""
     output:
@@ -43,6 +51,7 @@ use rule write_table as plot_figure with:
         "<logs>/plot_figure/{figure}.log",
     wildcard_constraints:
         figure=rf"(?!({'|'.join(WITH_POINTS)})\.)[a-z_]+",
+    localrule: True
 
 
 use rule plot_figure as plot_points with:
@@ -54,9 +63,10 @@ use rule plot_figure as plot_points with:
         record="<results>/figures/{figure}.run.json",
     wildcard_constraints:
         figure="|".join(WITH_POINTS),
+    localrule: True
 
 
-use rule make_forms as claims with:
+rule claims:
     """Judge every claim of the paper by what was measured."""
     input:
         evidence("write_claims"),
@@ -69,11 +79,20 @@ use rule make_forms as claims with:
         record="<results>/claims.run.json",
     log:
         "<logs>/claims.log",
+    priority: 10
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("write_claims"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule make_forms as write_frames with:
+rule write_frames:
     """Write all evaluations and all trainings as two tidy frames, for a notebook."""
     input:
         evidence("write_frames"),
@@ -84,11 +103,19 @@ use rule make_forms as write_frames with:
     log:
         "<logs>/write_frames.log",
     priority: -1  # nothing waits for it: beside the results page, which leaves the other cores idle
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("write_frames"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule make_forms as write_report with:
+rule write_report:
     """Write one HTML page with all results, each linked to the run that made it."""
     input:
         evidence("write_report"),
@@ -101,11 +128,20 @@ use rule make_forms as write_report with:
         record="<results>/report.run.json",
     log:
         "<logs>/write_report.log",
+    priority: 10
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("write_report"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule make_forms as inspector with:
+rule inspector:
     """Write the decision inspector: a site to step through workups and see why they went so."""
     input:
         evidence("write_inspector"),
@@ -117,11 +153,20 @@ use rule make_forms as inspector with:
         record="<results>/inspector.run.json",
     log:
         "<logs>/inspector.log",
+    priority: 10
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("write_inspector"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule make_forms as index_evaluations with:
+rule index_evaluations:
     """Fill the MLflow index when all evaluations are made, so that `index_runs`, the last job, has little to add."""
     input:
         evidence("write_frames"),
@@ -129,11 +174,20 @@ use rule make_forms as index_evaluations with:
         touch("<results>/tracking.evaluations"),
     log:
         "<logs>/index_evaluations.log",
+    priority: 10
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         command="rebuild_tracking",
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule index_evaluations as index_runs with:
+rule index_runs:
     """Bring the MLflow index up to date when the report page is written."""
     input:
         rules.index_evaluations.output,
@@ -142,12 +196,24 @@ use rule index_evaluations as index_runs with:
         touch("<results>/tracking.indexed"),
     log:
         "<logs>/index_runs.log",
+    priority: 10
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        command="rebuild_tracking",
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
 rule write_timings:
     """Time and memory of all finished jobs. A rule without output runs each time."""
     log:
         "<logs>/write_timings.log",
+    localrule: True
     conda:
         "../envs/cdpr.yaml"
     shell:

@@ -11,7 +11,7 @@ STUDY = settings.study.kept or "<results>/study"
 HANDED_OUT = {"states": given(f"{STUDY}/{STATES}"), "cards": given(f"{STUDY}/cards.json")}
 
 
-use rule measure_credit_quality as sample_states with:
+rule sample_states:
     """Sample decision states of one policy's workups, for the expert study."""
     input:
         **{name: f"<results>/cases/{name}.jsonl" for name in BENCHMARKS},
@@ -21,11 +21,19 @@ use rule measure_credit_quality as sample_states with:
         record="<results>/study/states/{run}.run.json",
     log:
         "<logs>/sample_states/{run}.log",
+    conda:
+        "../envs/cdpr.yaml"
+    threads: machines.acting_threads(settings)
+    resources:
+        **machines.acting_machine(settings),
+        runtime=240,
     params:
         **job("sample_states"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule sample_states as propose_actions with:
+rule propose_actions:
     """Ask the compared agents what they would do at every state of the expert study."""
     input:
         [given(experiment.acting_policy(run)) for run in study_runs(settings)],
@@ -36,11 +44,19 @@ use rule sample_states as propose_actions with:
         record=expand("<results>/study/proposals/{run}.run.json", run=study_runs(settings)),
     log:
         "<logs>/propose_actions.log",
+    conda:
+        "../envs/cdpr.yaml"
+    threads: machines.acting_threads(settings)
+    resources:
+        **machines.acting_machine(settings),
+        runtime=240,
     params:
         **job("propose_actions", run=study_runs(settings)),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule data_cards as make_forms with:
+rule make_forms:
     """Blind the proposals, and write what raters fill in."""
     input:
         **{f"proposals_{n}": f"<results>/study/proposals/{run}.jsonl" for n, run in enumerate(study_runs(settings), 1)},
@@ -54,11 +70,19 @@ use rule data_cards as make_forms with:
     log:
         "<logs>/make_forms.log",
     priority: 10  # before tables and figures, since two more jobs wait for it
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("make_forms"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule make_forms as simulate_ratings with:
+rule simulate_ratings:
     """Let simulated raters, who know the synthetic hospital, fill in the forms."""
     input:
         **HANDED_OUT,
@@ -67,11 +91,20 @@ use rule make_forms as simulate_ratings with:
         record="<results>/study/simulated.run.json",
     log:
         "<logs>/simulate_ratings.log",
+    priority: 10
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("simulate_ratings"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
-use rule make_forms as analyse_study with:
+rule analyse_study:
     """Read the forms that came back, open the key, and test."""
     input:
         **HANDED_OUT,
@@ -83,5 +116,14 @@ use rule make_forms as analyse_study with:
         record="<results>/study/analysis.run.json",
     log:
         "<logs>/analyse_study.log",
+    priority: 10
+    localrule: True
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         **job("analyse_study"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"

@@ -71,6 +71,7 @@ rule frontier:
 
 rule beyond_paper:
     """The tables and figures of docs/beyond-the-paper.md: `frontier` of both steps, each on a hospital of its own."""
+    localrule: True
     threads: workflow.cores
     params:
         snakefile=HERE / "Snakefile",

@@ -5,7 +5,7 @@ Makes  <results>/policies, training.
 """
 
 
-use rule ingest_dataset as warm_start_policy with:
+rule warm_start_policy:
     """Teach a policy medicine and the habits of clinicians; the tiny one is built first."""
     input:
         **{name: f"<results>/cases/{name}.jsonl" for name in LESSONS},
@@ -16,12 +16,16 @@ use rule ingest_dataset as warm_start_policy with:
         record="<results>/policies/warm_start.run.json",
     log:
         "<logs>/warm_start_policy.log",
+    conda:
+        "../envs/cdpr.yaml"
     threads: max(settings.warm_start.threads, machines.acting_threads(settings))
     resources:
         **machines.acting_machine(settings),
         runtime=240,
     params:
         **job("warm_start_policy"),
+    shell:
+        "cdpr {params.command} > {log:q} 2>&1"
 
 
 rule train_policy:

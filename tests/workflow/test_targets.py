@@ -28,6 +28,7 @@ def test_rules_are_listed_with_what_they_make_and_each_stands_in_a_file(checkout
         name for text in texts for name in re.findall(r"^(?:use )?rule (?:\w+ as )?(\w+)(?: with)?:", text, re.M)
     ]
     assert sorted(listed) == sorted(written)
+    assert [name for name in listed if not any(f"rule {name}" in text for text in texts)] == []  # grep finds each
 
 
 def test_every_target_can_be_planned(checkout):
