@@ -7,10 +7,10 @@ of the body that such a name lacks is written before the result.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..cases import PHYSICAL, CaseRecord, class_of, meaning, modality, names_no_place, normalise
+from ..cases import PHYSICAL, CaseRecord, Term, class_of, meaning, modality, names_no_place, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
@@ -21,8 +21,6 @@ from .texts import is_absent, one_line, patterns, phrases
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
-# What a Doppler of a limb is where its name has no vessel, unless its results describe arteries alone.
-_OPEN_DOPPLER = "Venous Duplex Ultrasound"
 _PATTERN = patterns("agentclinic")
 
 
@@ -38,16 +36,15 @@ def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
 def _draft(case: Element, attrition: Attrition) -> Draft:
     """Make the draft of one case: history, physical findings, tests and diagnosis. Findings and tests get the canonical
     names of known examinations."""
-    osce = case.child("OSCE_Examination", required=True)
+    osce = case.child("OSCE_Examination", required=True)  # "objective structured clinical examination": the case
     patient, findings, tests = (osce.child(name, required=True).value for name in _PARTS)
     physical, results = Workup(), Workup()
-    for name, content in (_drop_absent(findings, attrition.events) or {}).items():
+    for name, content in (_with_results(findings, attrition.events) or {}).items():
         physical.add(physical_key(readable(name) or "General Appearance"), _plain_text(content))
-    # Tests, some of which are physical findings.
-    for name, content, heading in _list_tests(_drop_absent(tests, attrition.events)):
+    for name, content, heading in _list_tests(_with_results(tests, attrition.events)):
         key, label = _key_and_label(readable(name) or readable(heading) or "Other Tests", content, heading)
         text = f"{label}: {_plain_text(content)}" if label else _plain_text(content)
-        if key == "Vital Signs" or meaning(key).kind in PHYSICAL:
+        if key == "Vital Signs" or meaning(key).kind in PHYSICAL:  # a physical finding among the tests
             physical.add(physical_key(key), text)
         else:
             results.add(key, text)
@@ -62,41 +59,46 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
 
 
 def _history(patient: Mapping[str, Any]) -> dict[str, str]:
-    """Write the sections of the case summary, by name, from the content of ``Patient_Actor``: what a patient can
-    tell."""
-    patient = _drop_absent(patient, Counter()) or {}
-    symptoms = patient.get("Symptoms")
-    symptoms = symptoms if isinstance(symptoms, Mapping) else {"Primary_Symptom": symptoms}
-    fields = {name: content for name, content in symptoms.items() if name != "Primary_Symptom"}
-    present = [patient.get("History"), fields, patient.get("Review_of_Systems")]
-    past = [patient.get(n) for n in ("Past_Medical_History", "Medications", "Current_Medications", "Drug_History")]
+    """Return the texts of a case summary by section. ``patient`` is the content of ``Patient_Actor``: what a patient
+    can tell."""
+    # Nobody needs the counts: these entries are no results.
+    patient = _with_results(patient, events=Counter()) or {}
+    told = patient.get("Symptoms")
+    symptoms = dict(told) if isinstance(told, Mapping) else {"Primary_Symptom": told}
+    complaint = symptoms.pop("Primary_Symptom", None)
+    past = ("Past_Medical_History", "Medications", "Current_Medications", "Drug_History")
     return {
         "Patient Information": _plain_text(patient.get("Demographics")),
-        "Chief Complaint": _plain_text(symptoms.get("Primary_Symptom")),
-        "History of Present Illness": _join_sentences(present),
-        "Past Medical History": _join_sentences(past),
+        "Chief Complaint": _plain_text(complaint),
+        "History of Present Illness": _sentences(patient.get("History"), symptoms, patient.get("Review_of_Systems")),
+        "Past Medical History": _sentences(*map(patient.get, past)),
         "Personal History": _plain_text(patient.get("Social_History")),
         "Family History": _plain_text(patient.get("Family_History")),
         "Allergy History": _plain_text(patient.get("Allergies") or patient.get("Allergy_History")),
     }
 
 
-def _join_sentences(parts: Iterable[Any]) -> str:
-    """Write the texts of ``parts`` one after another, each ended by a full stop; empty parts are left out."""
-    return " ".join(text if text[-1] in ".!?" else f"{text}." for text in map(_plain_text, parts) if text)
+def _sentences(*contents: Any) -> str:
+    """Write JSON values one after another as text, each ended by a full stop; empty ones are left out."""
+    texts = filter(None, map(_plain_text, contents))
+    return " ".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts)
 
 
-def _drop_absent(content: Any, events: Counter[str], label: str = "") -> Any:
-    """Return ``content`` without entries that say that there is no result, or that only propose one ("Suggestion:
-    MRI"). None where nothing is left. Dropped entries and kept results are counted in ``events``. ``label`` is the name
-    of the entry itself."""
+def _with_results(content: Any, events: Counter[str], name: str = "") -> Any:
+    """Return an entry with only those of its inner entries that have a result; None where none has.
+
+    An entry has no result if it says so ("Not available"), or only proposes an examination ("Suggestion: MRI").
+    ``content`` is a text, or an object of entries; ``name`` the normalised name of the entry. Entries with and without
+    a result are counted in ``events``.
+    """
     if isinstance(content, Mapping):
-        inner = {name: _drop_absent(part, events, normalise(name)) for name, part in content.items()}
+        inner = {name: _with_results(part, events, normalise(name)) for name, part in content.items()}
         return {name: part for name, part in inner.items() if part is not None} or None
     text = _plain_text(content)
-    empty = is_absent(text) or label in _WORDS["proposed"] or _PATTERN.proposed.match(text)
-    events["entries without a result" if empty else "results"] += 1
-    return None if empty else content
+    is_proposed = name in _WORDS["proposed"] or _PATTERN.proposed.match(text)
+    has_result = not (is_absent(text) or is_proposed)
+    events["results" if has_result else "entries without a result"] += 1
+    return content if has_result else None
 
 
 def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -108,68 +110,79 @@ def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[
     for name, content in (tests or {}).items():
         if not isinstance(content, Mapping):  # an examination with its result
             yield name, content, heading
-        elif placed := {n: f"{n}_{name}" for n in content if _is_body_part(readable(n), readable(name))}:
-            yield from ((placed[n], content[n], heading) for n in placed)
-            if rest := {n: part for n, part in content.items() if n not in placed}:
-                yield name, rest, heading
+        elif body_parts := [inner for inner in content if _is_body_part(readable(inner), readable(name))]:
+            yield from ((f"{part}_{name}", content[part], heading) for part in body_parts)
+            if others := {inner: value for inner, value in content.items() if inner not in body_parts}:
+                yield name, others, heading
         elif _is_heading(name, content):  # a group of examinations
             yield from _list_tests(content, heading=name)
-        elif len(content) == 1 and (joint := _joint_name(name, content)):  # a name in two parts
-            yield joint, *content.values(), heading
-        else:
-            # Examinations within one.
-            apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and term_of(readable(n))}
-            if len(apart) < len(content):
-                yield name, {n: part for n, part in content.items() if n not in apart}, ""
-            yield from _list_tests(apart)
+        elif joint_name := _joint_name(name, content):  # a name in two parts
+            yield joint_name, *content.values(), heading
+        else:  # an examination, which may contain others
+            others = {n: value for n, value in content.items() if isinstance(value, Mapping) and term_of(readable(n))}
+            if own := {inner: value for inner, value in content.items() if inner not in others}:
+                yield name, own, ""
+            yield from _list_tests(others)
 
 
 def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
-    """Whether a name only groups the examinations below it: it has only general words ("Blood Tests"), or the names of
-    all examinations below repeat it."""
+    """Whether ``name`` only groups the examinations in ``content``: it has only general words ("Blood Tests"), or the
+    name of each of them repeats it ("Biopsy" above "Skin Biopsy" and "Liver Biopsy")."""
+    # Below the name of an examination there may be nothing but "Findings" or "Result".
     if all(normalise(inner) in _SILENT for inner in content):
         return False
-    plain = normalise(name)
-    repeated = all(isinstance(part, Mapping) and plain in normalise(inner) for inner, part in content.items())
-    return repeated or _HEADING_WORDS.issuperset(plain.split())
+    heading = normalise(name)
+    is_repeated = all(isinstance(part, Mapping) and heading in normalise(inner) for inner, part in content.items())
+    return is_repeated or _HEADING_WORDS.issuperset(heading.split())
 
 
 def _joint_name(name: str, content: Mapping[str, Any]) -> str:
-    """Join the name of an examination and that of its only entry, where the entry is an examination too: another one
-    ("Stool" and "Occult Blood Test"), or the same in other words ("Skin Biopsy" and "Histopathology"). Empty where it
-    is none."""
-    ((inner, part),) = content.items()
+    """Return the name of an examination and the name of the only entry in its ``content`` as one, where both together
+    name an examination: "Stool_Occult Blood Test" for "Stool" above "Occult Blood Test". Empty where they do not, for
+    several entries, and where the entry is only a part of the result."""
+    if len(content) != 1:
+        return ""
+    [(inner, part)] = content.items()
     joint = term_of(readable(f"{name}_{inner}"))
-    is_other = joint is not term_of(readable(name)) or (isinstance(part, Mapping) and term_of(readable(inner)))
-    return f"{name}_{inner}" if joint is not None and is_other else ""
+    is_other = joint is not term_of(readable(name))
+    # Both names may mean the same: "Skin Biopsy" above "Histopathology".
+    is_examination = is_other or (isinstance(part, Mapping) and term_of(readable(inner)))
+    return f"{name}_{inner}" if joint is not None and is_examination else ""
 
 
-def _is_body_part(name: str, how: str) -> bool:
-    """Whether ``name`` is the part of the body to which the examination ``how`` above it is applied: a knee below
+def _is_body_part(name: str, method: str) -> bool:
+    """Whether ``name`` is a part of the body that the examination ``method`` above it was applied to: a knee below
     "X-rays", a lymph node below "Biopsy"."""
-    # "Knee X-rays" means an examination of the class of "X-rays".
-    terms = meaning(f"{name} {how}").terms if names_no_place(how) and not modality(name) else ()
-    return bool(terms) and all(class_of(term) == meaning(how).kind for term in terms)
+    if modality(name) or not names_no_place(method):
+        return False
+    # For a part of the body, "Knee X-rays" is an examination of the same class as "X-rays".
+    terms = meaning(f"{name} {method}").terms
+    return bool(terms) and all(class_of(term) == meaning(method).kind for term in terms)
 
 
 def _key_and_label(name: str, content: Any, heading: str) -> tuple[str, str]:
     """Return the key of an examination, and a label for its result. The label is the full name where the key does not
     say all of it (a side, a part of the body), else empty. ``heading`` is the name of the group above it, or empty."""
-    # A single value in a group belongs to the panel that reports it.
-    if heading and not isinstance(content, Mapping):
+    panel = None
+    if heading and not isinstance(content, Mapping):  # a single value in a group
         if _HEADING_WORDS.issuperset(normalise(name).split()):
             return readable(heading), ""
         panel = panel_of(name)
-        if panel is not None:
-            return panel, "" if covers(panel, name) else name
+    term = _known_examination(name, _plain_text(content))
+    key = panel or (term.name if term else usual_name(name))
+    # The values of a laboratory examination have labels of their own.
+    is_labelled = isinstance(content, Mapping) and term is not None and term.kind in ("laboratory", "microbiology")
+    return key, "" if is_labelled or covers(key, name) else name
+
+
+def _known_examination(name: str, result: str) -> Term | None:
+    """Return the known examination that ``name`` means; None for an unknown one. A Doppler of a limb is one of veins,
+    unless its name and ``result`` tell of arteries alone."""
     term = term_of(name)
-    if term is not None and term.name == _OPEN_DOPPLER and _PATTERN.arteries.search(_plain_text(content)):
-        term = term if _PATTERN.veins.search(f"{name} {_plain_text(content)}") else term_of(f"Arterial {name}") or term
-    if term is None:  # not in the vocabulary
-        key = usual_name(name)
-        return key, "" if covers(key, name) else name
-    laboratory = isinstance(content, Mapping) and term.kind in ("laboratory", "microbiology")
-    return term.name, "" if laboratory or covers(term.name, name) else name
+    tells_of_arteries = _PATTERN.arteries.search(result) and not _PATTERN.veins.search(f"{name} {result}")
+    if term is not None and term.name == "Venous Duplex Ultrasound" and tells_of_arteries:
+        return term_of(f"Arterial {name}") or term
+    return term
 
 
 def _plain_text(content: Any) -> str:

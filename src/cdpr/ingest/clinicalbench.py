@@ -5,7 +5,6 @@ summary ends with all results. It is cut at the physical examination, whose text
 under "Auxiliary Examination", is left out, because it repeats the results that are given separately.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,22 +24,19 @@ NOTICE = (
     "evaluation only: no training on its cases, no publication of them or of anything made from them"
 )
 _WORDS = phrases("clinicalbench")
-_HEADING = re.compile(
-    r"(?:^|(?<=[\n。.;；)）\]】]))[^\S\n]*(?:[（(]?(?:\d+|[一二三四五六七八九十]+)[.、)）]\s*)?[*#\[【]*\s*(?:"
-    + numbered_groups(_WORDS["headings"].values())
-    + r")\s*(?:[\]】*]*\s*[:：]|[\]】]+)",
-    re.IGNORECASE,
-)
-_PATTERN = patterns("clinicalbench")
+_SECTION_NAMES = list(_WORDS["headings"])
+_PATTERN = patterns("clinicalbench", any_heading=numbered_groups(_WORDS["headings"].values()))
 _BLOCKS = _WORDS["blocks"]
 
 
 def repair_backslashes(text: str) -> str:
     r"""Repair JSON with single backslashes before characters that JSON does not escape; valid JSON is unchanged.
 
-    A backslash before a mark that Markdown or LaTeX escapes is dropped (``50\%`` becomes ``50%``), any other doubled.
+    A backslash before a mark that Markdown or LaTeX escapes is dropped (``50\%`` becomes ``50%``), any other doubled
+    (``\alpha`` becomes ``\\alpha``).
     """
-    return _PATTERN.backslash.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
+    doubled = r"\\"
+    return _PATTERN.backslash.sub(lambda match: match["valid"] or match["mark"] or doubled, text)
 
 
 def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[CaseRecord]:
@@ -52,7 +48,8 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
     files, dataset = files_with_ending(work.path, ".json"), work.attrition.dataset
     if not files:
         raise IngestError(work.path, "no *.json file in this folder", f"point data.{dataset}.path at the data set")
-    if source.path is not None and dataset == "clinicalbench":  # others may use its format
+    # The licence is that of the published cases, not of other data sets in their format.
+    if source.path is not None and dataset == "clinicalbench":
         work.attrition.warnings.append(NOTICE)
     yield from work.records(_drafts(files, source.language, work.attrition))
     if not work.attrition.read and work.attrition.events:
@@ -60,23 +57,24 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
 
 
 def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> Iterator[Draft]:
-    """Yield the drafts of all cases in a language (``en``, ``zh`` or ``both``). Raises IngestError for two different
-    cases with one number."""
-    by_number: dict[str, Any] = {}
+    """Yield the drafts of all cases in a language (``en``, ``zh`` or ``both``). Cases in another one are counted.
+    Raises IngestError for two different cases with one number."""
+    cases_by_id: dict[str, Any] = {}
     for file in files:
-        cases = parse_json(file, repair_backslashes(read_text(file)))
-        for index, value in enumerate(cases if isinstance(cases, list) else [cases]):
+        content = parse_json(file, repair_backslashes(read_text(file)))
+        for index, value in enumerate(content if isinstance(content, list) else [content]):
             case = Element(value, file, place=f"[{index}]")
-            unknown = set(value).difference(_WORDS["fields"], _BLOCKS)
-            attrition.count("fields that the format does not know", len(unknown))
+            unknown_fields = set(value).difference(_WORDS["fields"], _BLOCKS)
+            attrition.count("fields that the format does not know", len(unknown_fields))
             # What the case says of its language, else what its summary is written in.
-            language = _WORDS["languages"].get(str(value.get("language")).strip().casefold())
-            language = language or language_of(case.text("clinical_case_summary"))
+            stated = str(value.get("language")).strip().casefold()
+            language = _WORDS["languages"].get(stated) or language_of(case.text("clinical_case_summary"))
             if asked_language not in ("both", language):
                 attrition.count(f"cases in another language ({language})")
                 continue
             draft = _draft(case, language, attrition)
-            if value != by_number.setdefault(draft.note_id, value):
+            first = cases_by_id.setdefault(draft.note_id, value)
+            if value != first:
                 problem = f"{quoted(str(value['id']))} names two different cases"
                 raise case.error("id", problem, "give every case its own number")
             yield draft
@@ -98,9 +96,9 @@ def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -
     """Make the draft of one case: sections of its summary, its physical examination, and the results of all its
     blocks."""
     sections = _sections(case.text("clinical_case_summary"), attrition)
-    examination, behind = split_off_examination(sections.pop("physical", ""))
+    examination, text_after = split_off_examination(sections.pop("physical", ""))
     physical = physical_results(examination)
-    attrition.count(CUT, says_something(behind))
+    attrition.count(CUT, says_something(text_after))
     attrition.count("summaries without a physical examination", not physical)
     number = _number(case)
     results: dict[str, str] = {}
@@ -123,43 +121,47 @@ def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -
 def _sections(text: str, attrition: Attrition) -> dict[str, str]:
     """Return the text of each section of a case summary, by name, up to the auxiliary examinations. The texts of a
     section that occurs twice are joined."""
-    names = list(_WORDS["headings"])
-    (_, before), *parts = split_at_headings(text, _HEADING.finditer(text))
+    (_, before), *parts = split_at_headings(text, _PATTERN.heading.finditer(text))
     attrition.count("summaries with text before the first heading", bool(parts) and says_something(before))
     sections: dict[str, str] = {}
     for heading, body in parts:
-        name = names[group_number(heading)] if heading else ""
+        name = _SECTION_NAMES[group_number(heading)] if heading else ""
         if name != "end":
-            sections[name] = f"{sections[name]}\n{body}" if name in sections else body
-        elif "physical" in sections:  # the auxiliary examinations follow, which repeat the results
+            add_text(sections, name, body, separator="\n")
+        elif "physical" in sections:  # the auxiliary examinations, which repeat the results
             break
     return sections
 
 
 def _add_block(results: dict[str, str], case: Element, block: str, language: str, attrition: Attrition) -> None:
-    """Add the results of one block of a case to ``results``, in place. A block such as ``laboratory_examination`` is an
-    object of examinations, or a text."""
-    if isinstance(content := case.value.get(block), str):
-        attrition.count(f"{block} given as text", bool(_plain_text(content)) and block != "pathological_examination")
-        for name, text in _split_examinations(content) if _plain_text(content) else ():
-            add_text(results, name or _BLOCKS[block], text)
+    """Add the results of one block of a case to ``results``, in place. A block, such as ``laboratory_examination``, is
+    an object of examinations, or a text about several."""
+    content, block_name = case.value.get(block), _BLOCKS[block]
+    if isinstance(content, str):
+        has_results = bool(_plain_text(content))
+        # Pathology is published as text.
+        attrition.count(f"{block} given as text", has_results and block != "pathological_examination")
+        for name, text in _split_examinations(content) if has_results else ():
+            add_text(results, name or block_name, text)
         return
     for name, result in case.child(block).value.items():
         if text := _result_text(result, language):
-            add_text(results, readable(name) or _BLOCKS[block], text)
+            add_text(results, readable(name) or block_name, text)
         else:
             attrition.count(f"{block} entries without a result")
 
 
 def _split_examinations(text: str) -> Iterator[tuple[str, str]]:
     """Split a text about several examinations at their headings ("Chest CT: ..."). Yields name and text of each; the
-    text before the first heading has an empty name."""
-    # Labels that are examinations.
-    heads = [label for label in _PATTERN.label.finditer(text) if meaning(label[1]).terms or modality(label[1])]
-    for heading, body in split_at_headings(text, heads):
-        body = one_line(body) if heading is None else one_line(body).strip(";； ")
-        if body.strip(" ;；.。" if heading is None else ""):
-            yield clean_name(heading[1]) if heading else "", body
+    text before the first heading has an empty name, and is left out where it is only punctuation."""
+    labels = _PATTERN.label.finditer(text)
+    headings = [label for label in labels if meaning(label[1]).terms or modality(label[1])]
+    (_, before), *parts = split_at_headings(text, headings)
+    if one_line(before).strip(" ;；.。"):
+        yield "", one_line(before)
+    for heading, body in parts:
+        if heading and (result := one_line(body).strip(";； ")):
+            yield clean_name(heading[1]), result
 
 
 def readable(name: str) -> str:

@@ -22,14 +22,11 @@ from .notes import parse_discharge_note
 from .summary import patient_information
 from .texts import html_text, one_line, patterns, phrases, says_something
 
-_WORDS = phrases("fhir")
-_ROLES, _SECTIONS = _WORDS["roles"], _WORDS["sections"]
-_NEVER, _REFUTED, _NOTES, _KINDS = (frozenset(_WORDS[name]) for name in ("never", "refuted", "notes", "kinds"))
-_KINDS_OF_CONDITION, _PATTERN = _WORDS["kinds_of_condition"], patterns("fhir")
-_WITHDRAWN = {"superseded", "entered-in-error"}
-_COMPLAINT = "CC"
+_WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
+_ROLES = _WORDS["roles"]
 _RESULTS = ("Observation", "DiagnosticReport", "Procedure")
 _LAST = datetime.max.replace(tzinfo=UTC)
+_Candidate = tuple[float, float, Resource]  # for the diagnosis: order of its role, rank within the encounter, condition
 
 
 @dataclass
@@ -47,9 +44,10 @@ class _Case:
     def start(self) -> datetime | None:
         """The time when the encounter, or the first of its parts, began; without an encounter, the time of the first
         result. None where it is unknown."""
-        if self.encounter is not None:
-            return min(filter(None, (one.child("period").moment("start") for one in self.encounters)), default=None)
-        return min(filter(None, map(time_of, of_kind(self.resources, *_RESULTS))), default=None)
+        times = [encounter.child("period").moment("start") for encounter in self.encounters]
+        if self.encounter is None:
+            times = [time_of(resource) for resource in of_kind(self.resources, *_RESULTS)]
+        return min(filter(None, times), default=None)
 
     @property
     def encounters(self) -> list[Resource]:
@@ -61,14 +59,14 @@ class _Case:
         An encounter without an end has not ended."""
         if first is None or last is None or self.start is None or self.encounter is None:
             return False
-        end = max(one.child("period").moment("end", end=True) or _LAST for one in self.encounters)
-        return self.start <= last and first <= end
+        ends = (encounter.child("period").moment("end", end=True) for encounter in self.encounters)
+        return self.start <= last and first <= max(end or _LAST for end in ends)
 
 
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
     """Read an export in FHIR R4. Yields the records of all usable cases. Raises IngestError for an export that cannot
     be read."""
-    scopes = read_resources(work.path, _KINDS, work.attrition)
+    scopes = read_resources(work.path, _WORDS["kinds"], work.attrition)
     hours = None if source.hours_after_start is None else timedelta(hours=source.hours_after_start)
     cases = _make_cases(scopes, work.attrition)
     yield from work.records(_draft(case, hours, source.diagnosis_by_onset, work.attrition) for case in cases)
@@ -78,30 +76,16 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     """Make the cases of an export, in its order, and add every other resource to the case to which it belongs.
     Encounters that did not take place, and resources of no case, are counted and left out."""
     everything = [resource for scope in scopes for resource in scope.resources]
-    cases: list[_Case] = []
-    # One case for each encounter that took place.
-    for encounter in of_kind(everything, "Encounter"):
-        if encounter.text("status") in _NEVER:
-            attrition.count("encounters that did not take place")
-        else:
-            cases.append(_Case(_patient_of(encounter), encounter))
-    by_encounter = {case.encounter: case for case in cases if case.encounter}
-    # An encounter that is part of another one is merged into the case of the whole.
-    for encounter, whole in [(one, _whole_encounter(one, by_encounter)) for one in by_encounter]:
-        if whole is not encounter:
-            attrition.count("encounters that are part of another")
-            cases.remove(by_encounter[encounter])
-            by_encounter[encounter] = by_encounter[whole]
-            by_encounter[whole].parts.append(encounter)
+    by_encounter = _cases_by_encounter(of_kind(everything, "Encounter"), attrition)
+    cases = [case for encounter, case in by_encounter.items() if case.encounter is encounter]
     # A patient without encounters is one case.
-    treated = {case.patient for case in cases} - {None}
+    treated = {case.patient for case in cases if case.patient}
     cases += [_Case(patient, None) for patient in of_kind(everything, "Patient") if patient not in treated]
-    # Named by encounters.
-    diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
     by_patient: dict[Resource | None, list[_Case]] = defaultdict(list)
     for case in cases:
         by_patient[case.patient].append(case)
     # Every other resource goes to its case; lasting ones go to all cases of the patient.
+    named_diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
@@ -110,20 +94,40 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
         elif _is_lasting(resource) and (patient := _patient_of(resource)) in treated:
             for case in by_patient[patient]:
                 case.resources.append(resource)
-        elif resource not in diagnoses:
+        elif resource not in named_diagnoses:  # encounters refer to these by themselves
             attrition.count("results and notes of no encounter")
     return cases
+
+
+def _cases_by_encounter(encounters: Iterable[Resource], attrition: Attrition) -> dict[Resource, _Case]:
+    """Make a case for each of ``encounters`` that took place and is not part of another one. Returns the case of each
+    encounter; one that is part of another has the case of the whole. Encounters of both kinds are counted."""
+    own_cases: dict[Resource, _Case] = {}
+    for encounter in encounters:
+        if encounter.text("status") in _WORDS["never"]:
+            attrition.count("encounters that did not take place")
+        else:
+            own_cases[encounter] = _Case(_patient_of(encounter), encounter)
+    wholes = {encounter: _whole_encounter(encounter, own_cases) for encounter in own_cases}
+    for encounter, whole in wholes.items():
+        if whole is not encounter:
+            attrition.count("encounters that are part of another")
+            own_cases[whole].parts.append(encounter)
+    return {encounter: own_cases[whole] for encounter, whole in wholes.items()}
 
 
 def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resource:
     """Return the outermost encounter of which ``encounter`` is part (``partOf``), directly or through others. It is
     returned itself where it is part of none that is ``known``, or where the references form a ring."""
     chain = [encounter]
-    while (above := chain[-1].resolve(chain[-1].child("partOf").text("reference"))) and above in known:
-        if above in chain:
+    while True:
+        inner = chain[-1]
+        outer = inner.resolve(inner.child("partOf").text("reference"))
+        if outer is None or outer not in known:
+            return inner
+        if outer in chain:
             return encounter
-        chain.append(above)
-    return chain[-1]
+        chain.append(outer)
 
 
 def _is_lasting(resource: Resource) -> bool:
@@ -143,18 +147,24 @@ def _owner(
 ) -> _Case | None:
     """Return the case to which a resource belongs: that of the encounter that it names. If it names none, it belongs to
     the only case of its patient, or to the case in whose time it falls. None where there is no such case."""
-    for reference in (resource.child("encounter"), *resource.child("context").children("encounter")):
-        if reference:
-            encounter = resource.resolve(reference.text("reference"))
-            return by_encounter.get(encounter) if encounter else None
+    references = (resource.child("encounter"), *resource.child("context").children("encounter"))
+    if named := list(filter(None, references)):
+        encounter = resource.resolve(named[0].text("reference"))
+        return by_encounter.get(encounter) if encounter else None
     patient = _patient_of(resource)
     cases = by_patient[patient] if patient else []
     if len(cases) == 1:
         return cases[0]
-    names = ("date", "authored", "onsetDateTime", "recordedDate")
-    first, last = (time_of(resource, end) or next(filter(None, (resource.moment(name, end) for name in names)), None)
-                   for end in (False, True))  # fmt: skip
+    first, last = (_moment_of(resource, end) for end in (False, True))
     return next((case for case in cases if case.overlaps(first, last)), None)
+
+
+def _moment_of(resource: Resource, end: bool) -> datetime | None:
+    """Return the time of a resource: that of its result, else when it was written or began; None where it has none. A
+    date without a time is the first moment of its day, or with ``end`` the last one."""
+    names = ("date", "authored", "onsetDateTime", "recordedDate")
+    others = (resource.moment(name, end) for name in names)
+    return time_of(resource, end) or next(filter(None, others), None)
 
 
 def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
@@ -166,14 +176,8 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
     primary, complaints = _diagnosis_and_complaints(case, by_onset, attrition)
     history, physical = _read_notes(case, attrition)
     diagnosis = primary.display("code") if primary else ""
-    # A reason of the encounter that is its diagnosis would give the diagnosis away.
     if by_onset:
-        plain = _PATTERN.kind.sub("", diagnosis)
-        named = [one for one in complaints if _PATTERN.kind.sub("", one) == plain]
-        attrition.count("reasons of an encounter that are its diagnosis, left out", len(named))
-        complaints = [one for one in complaints if one not in named]
-        types = (kind for encounter in case.encounters for kind in encounter.children("type"))
-        complaints = complaints or list(map(concept_display, types))
+        complaints = _without_diagnosis(complaints, diagnosis, attrition) or _encounter_types(case)
     allergies = of_kind(case.resources, "AllergyIntolerance")
     # The sections of the summary, from coded resources.
     coded = {
@@ -192,9 +196,24 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
         history=history,
         results={key: text for key, text in results.items() if not is_physical(key)},
         physical=physical | {key: text for key, text in results.items() if is_physical(key)},
-        diagnosis=diagnosis or (next(iter(primary.codes("code")), "") if primary else ""),
+        # A diagnosis without words is dropped by its code.
+        diagnosis=diagnosis or (min(primary.codes("code"), default="") if primary else ""),
         where=_describe(case),
     )
+
+
+def _without_diagnosis(complaints: Sequence[str], diagnosis: str, attrition: Attrition) -> list[str]:
+    """Return the complaints other than the diagnosis, which would give it away; those left out are counted."""
+    # Both without the kind that SNOMED CT adds: "Asthma (disorder)".
+    plain_diagnosis = _PATTERN.kind.sub("", diagnosis)
+    others = [complaint for complaint in complaints if _PATTERN.kind.sub("", complaint) != plain_diagnosis]
+    attrition.count("reasons of an encounter that are its diagnosis, left out", len(complaints) - len(others))
+    return others
+
+
+def _encounter_types(case: _Case) -> list[str]:
+    """Return the types of a case's encounters in words ("Encounter for symptom")."""
+    return [concept_display(kind) for encounter in case.encounters for kind in encounter.children("type")]
 
 
 def _describe(case: _Case) -> str:
@@ -214,17 +233,19 @@ def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition
     """Return the observations, reports and procedures of a case, in the order of their times, with the observations
     that its reports and panels list. Those later than ``hours`` after the start of the case are left out and counted;
     None leaves out none."""
-    resources = [one for one in of_kind(case.resources, *_RESULTS) if not _is_note(one)]
-    reports = of_kind(resources, "DiagnosticReport", "Observation")
-    # Add the observations that reports and panels list; each resource is kept once.
-    references = ((one, part) for one in reports for part in (*one.children("result"), *one.children("hasMember")))
-    members = filter(None, (one.resolve(part.text("reference")) for one, part in references))
-    resources = list({id(one.value): one for one in (*resources, *of_kind(members, "Observation"))}.values())
+    own = [resource for resource in of_kind(case.resources, *_RESULTS) if not _is_note(resource)]
+    listed = []
+    for report in of_kind(own, "DiagnosticReport", "Observation"):
+        references = (*report.children("result"), *report.children("hasMember"))
+        listed += [report.resolve(reference.text("reference")) for reference in references]
+    observations = of_kind(filter(None, listed), "Observation")
+    # Each once. A resource within another one is made anew by each reference, but from the same value.
+    resources = list({id(resource.value): resource for resource in (*own, *observations)}.values())
     if hours is not None and case.start is not None:
-        early = [one for one in resources if (time_of(one) or case.start) <= case.start + hours]
+        early = [resource for resource in resources if (time_of(resource) or case.start) <= case.start + hours]
         attrition.count("results after the initial workup", len(resources) - len(early))
         resources = early
-    return sorted(resources, key=lambda one: time_of(one) or _LAST)
+    return sorted(resources, key=lambda resource: time_of(resource) or _LAST)
 
 
 def _condition(encounter: Resource, entry: FhirElement) -> Resource | None:
@@ -243,46 +264,60 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     began within the encounter. Among equals a disorder comes before a finding.
     """
     complaints: list[str] = []
-    candidates: list[tuple[float, float, Resource]] = []
-    others: list[Resource] = []
-    # Diagnoses that the encounters name, each with the order of its role and its rank.
+    candidates: list[_Candidate] = []
+    others: list[Resource] = []  # conditions with a role that is no diagnosis, such as a comorbidity
     for encounter in case.encounters:
         complaints += map(concept_display, encounter.children("reasonCode"))
         for entry in encounter.children("diagnosis"):
-            if (condition := _condition(encounter, entry)) is None:
+            condition = _condition(encounter, entry)
+            if condition is None:
                 attrition.count("references that lead nowhere")
                 continue
             roles = entry.codes("use") | entry.codes("role") or {""}
-            if _COMPLAINT in roles:
+            if "CC" in roles:  # chief complaint
                 complaints.append(condition.display("code"))
-            if known := roles & _ROLES.keys():  # roles of a diagnosis, such as discharge or billing
-                rank = entry.number("rank")
-                place = (min(map(_ROLES.__getitem__, known)), float(rank) if rank else math.inf)
-                candidates += [(*place, condition)] if _is_confirmed_illness(condition, attrition) else []
-            else:
+            orders = [_ROLES[role] for role in roles & _ROLES.keys()]
+            rank = float(entry.number("rank") or "inf") if orders else math.inf
+            if not orders:
                 others.append(condition)
-    # Otherwise conditions that no encounter names, in three groups (0, 1, 2).
-    if not candidates:
-        unnamed = (one for one in of_kind(case.resources, "Condition") if one not in others)
-        coded = [condition for condition in unnamed if _is_confirmed_illness(condition, attrition)]
-        candidates = [(0, 0, one) for one in coded if "encounter-diagnosis" in one.codes("category")]
-        # What names its encounter was diagnosed there, where it says nothing else of itself.
-        candidates += [(1, 0, one) for one in coded if one.child("encounter") and not one.codes("category")]
-        if by_onset:
-            began = {one: [one.moment("onsetDateTime", last) for last in (False, True)] for one in coded}
-            candidates += [(2, 0, one) for one, span in began.items() if case.overlaps(*span)]
+            elif _is_confirmed_illness(condition, attrition):
+                candidates.append((min(orders), rank, condition))
+    candidates = candidates or _unnamed_candidates(case, others, by_onset, attrition)
     # Of the best role and rank, the one that fits best as an illness.
-    first = min((candidate[:2] for candidate in candidates), default=None)
-    primary = [condition for role, rank, condition in candidates if (role, rank) == first]
-    primary.sort(key=lambda condition: _illness_rank(condition) or 0)
-    several = sum(_illness_rank(one) == _illness_rank(primary[0]) for one in primary) > 1
-    attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", several)
-    return (primary[0] if primary else None), [one_line(text) for text in complaints]
+    best = min((candidate[:2] for candidate in candidates), default=None)
+    equals = [condition for role, rank, condition in candidates if (role, rank) == best]
+    equals.sort(key=lambda condition: _illness_rank(condition) or 0)
+    is_doubtful = sum(_illness_rank(condition) == _illness_rank(equals[0]) for condition in equals) > 1
+    attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", is_doubtful)
+    return (equals[0] if equals else None), [one_line(text) for text in complaints]
+
+
+def _unnamed_candidates(
+    case: _Case, named: Collection[Resource], by_onset: bool, attrition: Attrition
+) -> list[_Candidate]:
+    """Return the conditions of a case that no encounter names and that may be its diagnosis. ``named`` are those that
+    an encounter names in another role. In place of the role is the group of the condition:
+
+    0: it has the category ``encounter-diagnosis``. 1: it names its encounter and says nothing else of itself, so it was
+    diagnosed there. 2, only with ``by_onset``: it began within the encounter.
+    """
+    candidates: list[_Candidate] = []
+    for condition in of_kind(case.resources, "Condition"):
+        if condition in named or not _is_confirmed_illness(condition, attrition):
+            continue
+        categories = condition.codes("category")
+        if "encounter-diagnosis" in categories:
+            candidates.append((0, 0, condition))
+        elif condition.child("encounter") and not categories:
+            candidates.append((1, 0, condition))
+        elif by_onset and case.overlaps(*(condition.moment("onsetDateTime", end) for end in (False, True))):
+            candidates.append((2, 0, condition))
+    return candidates
 
 
 def _is_confirmed_illness(condition: Resource, attrition: Attrition) -> bool:
     """Whether a condition is an illness that is neither refuted nor provisional. Other conditions are counted."""
-    refuted = bool(condition.codes("verificationStatus") & _REFUTED)
+    refuted = not condition.codes("verificationStatus").isdisjoint(_WORDS["refuted"])
     no_illness = not refuted and _illness_rank(condition) is None
     attrition.count("conditions that are not confirmed", refuted)
     attrition.count("conditions that are no illness: social findings, reasons for contact", no_illness)
@@ -296,7 +331,7 @@ def _illness_rank(condition: Resource) -> int | None:
     text, codes = condition.display("code"), condition.codes("code")
     kind = _PATTERN.kind.search(text)
     unfit = _PATTERN.never_diagnosed.search(text) or any(map(_PATTERN.no_illness.fullmatch, codes))
-    return None if unfit else _KINDS_OF_CONDITION.get(kind[1] if kind else "")
+    return None if unfit else _WORDS["kinds_of_condition"].get(kind[1] if kind else "")
 
 
 def _earlier_problems(case: _Case, primary: Resource | None) -> Iterator[str]:
@@ -313,20 +348,24 @@ def _person(case: _Case) -> Person:
     """Return sex and age of the patient when the case began. The age is in whole years, or a fraction in the first
     year; None where it is unknown."""
     patient, start = case.patient, case.start
+    sex = patient.text("gender") if patient else ""
     born = patient.moment("birthDate") if patient else None
-    days = (start.date() - born.date()).days if born and start else -1
-    if patient is None or born is None or start is None or days < 0:
-        return Person(patient.text("gender") if patient else "", None)
-    whole = start.year - born.year - ((start.month, start.day) < (born.month, born.day))
-    return Person(patient.text("gender"), whole or min(days / 365.25, 0.999))
+    if born is None or start is None or start.date() < born.date():
+        return Person(sex, None)
+    had_birthday = (start.month, start.day) >= (born.month, born.day)
+    whole_years = start.year - born.year - (not had_birthday)
+    # Before the first birthday the fraction stays below one, also in a leap year.
+    days = (start.date() - born.date()).days
+    return Person(sex, whole_years or min(days / 365.25, 0.999))
 
 
 def _family_history(case: _Case) -> Iterator[str]:
     """Yield the conditions of relatives, each as ``Mother: asthma``."""
     for relative in of_kind(case.resources, "FamilyMemberHistory"):
         who = relative.display("relationship") or "Relative"
-        diseases = filter(None, (one.display("code") for one in relative.children("condition")))
-        yield from (f"{who}: {disease}" for disease in diseases)
+        for condition in relative.children("condition"):
+            if disease := condition.display("code"):
+                yield f"{who}: {disease}"
 
 
 def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str, str]]:
@@ -334,26 +373,29 @@ def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict
     several notes have the same section, the first is used."""
     history: dict[str, str] = {}
     physical: dict[str, str] = {}
-    for text, whole in _note_texts(case, attrition):
+    for text, is_whole_note in _note_texts(case, attrition):
         note = parse_discharge_note(text)
+        # What earlier notes say comes before what this one says.
         history, physical = note.history | history, note.physical | physical
         attrition.count(CUT, note.cut)
-        attrition.count("notes without a known heading", whole and not (note.history or note.physical))
+        attrition.count("notes without a known heading", is_whole_note and not (note.history or note.physical))
     return history, physical
 
 
 def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
-    """Yield the texts of a case that may contain history and physical examination, structured ones first. Each comes
-    with whether it is a whole note. Withdrawn notes are left out and counted."""
+    """Yield (text, whether it is a whole note) of each text of a case that may contain history and physical
+    examination, those from structured resources first. Withdrawn notes, and compositions that are not final, are left
+    out; the former are counted."""
     for resource in of_kind(case.resources, "Composition"):
         if resource.text("status") in FINAL:
             yield from ((section, False) for section in _composition_sections(resource))
     for resource in of_kind(case.resources, "QuestionnaireResponse"):
-        yield from ((item, False) for item in _answers(resource))
+        yield from ((answer, False) for answer in _answers(resource))
     for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
-        if {resource.text("status"), resource.text("docStatus")} & _WITHDRAWN:
+        states = {resource.text("status"), resource.text("docStatus")}
+        if not states.isdisjoint(_WORDS["withdrawn"]):
             attrition.count("notes that are superseded or withdrawn")
             continue
         yield from ((text, True) for text in resource.attached_texts(_note_attachments(resource), attrition))
@@ -362,11 +404,12 @@ def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]
 def _composition_sections(content: FhirElement) -> Iterator[str]:
     """Yield each section of a FHIR composition, and each section within it, as its title, a colon and its text."""
     for section in content.children("section"):
-        code = next((name for code, name in _SECTIONS.items() if code in section.codes("code")), "")
-        title, body = code or one_line(section.text("title")), html_text(section.child("text").text("div"))
+        own_title, body = section.text("title"), html_text(section.child("text").text("div"))
+        known_titles = [title for code, title in _WORDS["sections"].items() if code in section.codes("code")]
+        title = next(iter(known_titles), one_line(own_title))
         if title and says_something(body):
-            for lead in (section.text("title"), title):  # some narratives begin with their own title
-                body = body.removeprefix(lead).lstrip(": \n")
+            # Some texts begin with their own title.
+            body = body.removeprefix(own_title).lstrip(": \n").removeprefix(title).lstrip(": \n")
             yield f"{title}:\n{body}"
         yield from _composition_sections(section)
 
@@ -375,14 +418,17 @@ def _answers(content: FhirElement) -> Iterator[str]:
     """Yield the answers of a questionnaire, each as the question, a colon and the answer."""
     for item in content.children("item"):
         values = filter(None, map(read_value, item.children("answer")))
-        if text := "; ".join(" ".join(filter(None, value)) for value in values):
-            yield f"{one_line(item.text('text')).rstrip(':?')}:\n{text}"
+        answers = [f"{value} {unit}".strip() for value, unit in values]
+        if any(answers):
+            yield f"{one_line(item.text('text')).rstrip(':?')}:\n{'; '.join(answers)}"
         yield from _answers(item)
 
 
 def _is_note(resource: Resource) -> bool:
-    """Whether a report is a clinical note, which US Core exchanges as a report, and no examination."""
-    return resource.kind == "DiagnosticReport" and bool((resource.codes("code") | resource.codes("category")) & _NOTES)
+    """Whether a resource is a clinical note in the form of a report, as the US Core profile of FHIR allows, and not the
+    report of an examination."""
+    codes = resource.codes("code") | resource.codes("category") if resource.kind == "DiagnosticReport" else set()
+    return not codes.isdisjoint(_WORDS["notes"])
 
 
 def _note_attachments(resource: Resource) -> list[FhirElement]:

@@ -83,15 +83,10 @@ def _open_tables(tables: Tables) -> None:
     tables.check_sums()
     tables.count_rows()
     tables.check_times("hosp/admissions", "admittime", tables.query("admission_times")[0])
-    problem = "is not a time like 2150-01-31 08:00:00"
-    tables.check_rows("admissions", "hadm_id", "admittime", "moment(admittime) IS NOT NULL", problem)
-    for column in ("anchor_age", "anchor_year"):
-        is_number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
-        tables.check_rows("patients", "subject_id", column, is_number, "is not a whole number")
-    for name, table, key in (("admissions", "stays", "hadm_id"), ("patients", "persons", "subject_id")):
-        tables.query(table)
-        is_unique = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
-        tables.check_rows(name, key, key, is_unique, "stands in several rows that disagree")
+    tables.query("stays")
+    tables.query("persons")
+    for check in QUERIES["row_checks"]:
+        tables.check_rows(**check)
 
 
 def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
@@ -153,13 +148,10 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
     linked = statement("linked", table="labevents", time="moment(charttime)", start="c.start")
     tables.query("lab", linked=linked)
     tables.check_times("hosp/labevents", "charttime", tables.query("lab_times")[0])
-    tables.query("panels", [*map(list, zip(*panels(), strict=True)), len(panels())])
+    exams, labels, fluids = zip(*panels(), strict=True)
+    tables.query("panels", [list(exams), list(labels), list(fluids), len(panels())])
     tables.query("items", held=held, any_label=ANY_LABEL)
-    attrition.tables["hosp/labevents"] = "laboratory rows"
-    counts = dict(tables.query("lab_counts"))
-    tables.check_strays("hosp/labevents", counts[""], counts[" of no known admission"])
-    for what, rows in counts.items():
-        attrition.count(f"laboratory rows{what}", int(rows))
+    _count_rows(tables, "hosp/labevents", "laboratory rows", tables.query("lab_counts"), attrition)
     [(nameless,)] = tables.query("nameless_items")
     attrition.count("laboratory items without a name, called by their number", nameless)
 
@@ -170,7 +162,9 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     start = "CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END"
     time = "coalesce(moment(charttime), moment(chartdate))"
     tables.query("micro", linked=statement("linked", table="microbiologyevents", time=time, start=start))
-    _check_and_count(tables, "hosp/microbiologyevents", "micro", "microbiology rows", attrition)
+    counts, [times] = (tables.query(query, linked="micro") for query in ("linked_counts", "linked_times"))
+    _count_rows(tables, "hosp/microbiologyevents", "microbiology rows", counts, attrition)
+    tables.check_times("hosp/microbiologyevents", "charttime", times)
 
 
 def link_radiology(tables: Tables, attrition: Attrition) -> None:
@@ -179,19 +173,20 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
     tables.query("report_names")
     linked = statement("linked", table="radiology", time="moment(charttime)", start="c.start")
     tables.query("report", linked=linked)
-    _check_and_count(tables, "note/radiology", "report", "radiology reports", attrition)
+    counts, [times] = (tables.query(query, linked="report") for query in ("linked_counts", "linked_times"))
+    _count_rows(tables, "note/radiology", "radiology reports", counts, attrition)
+    tables.check_times("note/radiology", "charttime", times)
 
 
-def _check_and_count(tables: Tables, name: str, linked: str, what: str, attrition: Attrition) -> None:
-    """Check patients and times of the rows of the file ``name``, and count them as ``what``. ``linked`` is the table
-    that links these rows to admissions. Raises IngestError for numbers or times that cannot be used."""
-    [(total, stray, outside, *times)] = tables.query("account", linked=linked)
-    tables.check_strays(name, total, stray)
-    tables.check_times(name, "charttime", times)
+def _count_rows(tables: Tables, name: str, what: str, counts: Iterable[Row], attrition: Attrition) -> None:
+    """Count what became of the rows of the file ``name``, which the descriptions of events call ``what``. ``counts``
+    has pairs (how the description goes on, number of rows): ("", 900), (" without a result", 20), ... Raises
+    IngestError where the numbers of admissions cannot be used."""
+    rows_by_ending = {ending: int(rows) for ending, rows in counts}
+    tables.check_strays(name, rows_by_ending[""], rows_by_ending[" of no known admission"])
     attrition.tables[name] = what
-    attrition.count(what, total)
-    attrition.count(f"{what} of no known admission", stray)
-    attrition.count(f"{what} in no case's window", outside - stray)
+    for ending, rows in rows_by_ending.items():
+        attrition.count(what + ending, rows)
 
 
 def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
@@ -259,11 +254,12 @@ def _is_cancelled(text: str | None) -> bool:
 def _with_specimen(test: str, specimen: str | None) -> str:
     """Return the name of a test, with its specimen in brackets where the name does not say it and the test is done on
     several specimens: ``GRAM STAIN (Sputum)``."""
-    first = one_line((specimen or "").partition(";")[0])  # without remarks after a semicolon
-    specimen_words, test_words = (set(re.findall(r"[A-Z]{3,}", text.upper())) for text in (first, test))
+    specimen_name = one_line((specimen or "").partition(";")[0])  # without remarks after a semicolon
+    specimen_words, test_words = (set(re.findall(r"[A-Z]{3,}", text.upper())) for text in (specimen_name, test))
     if not specimen_words or specimen_words & test_words or test.upper() not in _WORDS["any_specimen"]:
         return test
-    return f"{test} ({first if len(first) <= len('CSF') else first.capitalize()})"
+    is_abbreviation = len(specimen_name) <= len("CSF")
+    return f"{test} ({specimen_name if is_abbreviation else specimen_name.capitalize()})"
 
 
 def _culture_text(rows: Sequence[Row]) -> str:

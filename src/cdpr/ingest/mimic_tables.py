@@ -22,11 +22,6 @@ from .attrition import Attrition
 from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, csv_rows, find_file, header_errors, open_content
 from .texts import MISSING, is_absent, patterns, quoted, shape
 
-# A name that says that it is missing, in any letters; nothing that is examined is called by it. Sodium is "Na" in no
-# table of MIMIC.
-_NAMELESS = r"(?i)[\W_]*(?:n[/.]?a\.?|nan|nil|none|null)?[\W_]*"
-_NAMES = ("label", "fluid", "test_name", "spec_type_desc", "field_value")
-_WHOLE_NUMBER = re.compile(r"\w*(?:id|_seq|_num|_ordinal)|anchor_\w+")  # columns
 LONGEST_ROW = 1024 * 1024  # of tables without notes: the engine's buffers grow with it
 _MEMORY = "4GB"  # of the engine, what is larger goes to disk: the whole of MIMIC-IV takes 6 GB of the job's 8
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
@@ -38,7 +33,7 @@ OLDEST = 130  # years
 _FEW = 20  # rows or cases, below which shares say nothing
 _CLOCK = 100  # times from which on it is no chance that none lies outside half a day
 _LOST = 0.01  # share of times that may be unreadable before a warning
-_HALF_A_DAY = sum(1 << hour for hour in range(1, 13))
+_HALF_A_DAY = sum(1 << hour for hour in range(1, 13))  # the hours of a 12-hour clock, as bits
 _CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 
 
@@ -50,20 +45,11 @@ class Tables:
 
     def __init__(self, folder: Path, scratch: Path, attrition: Attrition, threads: int = 2):
         """Open a new database in the folder ``scratch``, or in a temporary folder where ``scratch`` does not support
-        file locks. Files of an import that was killed are removed first. Raises IngestError where neither folder has
-        locks."""
+        file locks (:func:`_scratch_folder`). ``threads`` is the number of processor cores that DuckDB may use."""
         import duckdb
 
-        # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
-        name = f"cdpr-{os.getuid()}-{hashlib.sha256(bytes(scratch.resolve())).hexdigest()[:16]}"
-        for self._scratch in (scratch, Path(tempfile.gettempdir(), name)):
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch.mkdir(mode=0o700, parents=True)
-            if has_record_locks(self._scratch):
-                break
-        else:
-            raise IngestError(self._scratch, NO_RECORD_LOCKS, "set TMPDIR to a folder on another disk")
         self.folder, self.attrition = folder, attrition
+        self._scratch = _scratch_folder(scratch)
         # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
         options: dict[str, Any] = {"temp_directory": str(self._scratch), "memory_limit": _MEMORY, "threads": threads,
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
@@ -94,44 +80,48 @@ class Tables:
         Raises IngestError where the table or a column is missing or occurs twice, or the header cannot be read.
         """
         path = self.paths[name] = self._find(name)
-        line, texts = 1, {}
         with as_ingest_errors(path):
             file, packing = self._unpack(path)
         quoted_path = _literal(glob.escape(str(file)))
+        header_line, readers = 1, {}
         # How DuckDB reads the file, and the names of its columns.
         if packing == "Parquet":
             source = f"read_parquet({quoted_path})"
-            types = {row[0]: row[1] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
+            types = {row.column_name: row.column_type for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
             names = list(types)
-            texts = {name: f'decode("{name}")' for name, kind in types.items() if kind == "BLOB"}
+            # Some tools store texts as bytes.
+            readers = {name: f'decode("{name}")' for name, kind in types.items() if kind == "BLOB"}
         else:
-            line, header = next(csv_rows(path), (1, []))
+            header_line, header = next(csv_rows(path), (1, []))
             names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
             self._widths[path] = len(names)
-            longest_line = LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW
-            kinds = ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names)
-            source = (f"read_csv({quoted_path}, auto_detect=false, header=true, skip={line - 1}, columns={{{kinds}}}, "
-                      f"delim=',', quote='\"', escape='\"', max_line_size={longest_line}, "
-                      f"compression='{packing}')")  # fmt: skip
+            longest_row = LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW
+            text_columns = ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names)
+            source = statement("read_csv", path=quoted_path, types=text_columns, skip=header_line - 1,
+                               longest_row=longest_row, packing=packing)  # fmt: skip
         # Check the columns, and create the view.
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
-        for fault in header_errors(path, line, names, remedies):
-            raise fault
-        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {_cleaning_query(columns, source, texts)}")
+        for error in header_errors(path, header_line, names, remedies):
+            raise error
+        view = _cleaning_query(columns, source, readers)
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {view}")
 
     def _unpack(self, path: Path) -> tuple[Path, str]:
         """Return a file that DuckDB can read, ``path`` itself or an unpacked copy of it, and its format: ``Parquet``,
         or the compression of a CSV file, ``gzip`` or ``none``."""
-        kind, layers, content = open_content(path)
+        kind, compressions, content = open_content(path)
         with content:
             if kind not in ("text", "Parquet"):
                 raise IngestError(path, f"{kind}, whatever its name says", "export it as CSV")
-            if not layers or (kind, layers) == ("text", ["gzip"]):
-                return path, kind if kind == "Parquet" else "gzip" if layers else "none"
+            file_format = "none" if kind == "text" else "Parquet"
+            if not compressions:
+                return path, file_format
+            if kind == "text" and compressions == ["gzip"]:
+                return path, "gzip"
             copy = self._scratch / f"{len(self.paths)}-{path.name}"
             with copy.open("wb") as target:
-                shutil.copyfileobj(content, target, 1 << 20)
-        return copy, kind if kind == "Parquet" else "none"
+                shutil.copyfileobj(content, target, length=1 << 20)
+        return copy, file_format
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
         """Run a query and yield its rows as named tuples, with the columns as fields; rows are fetched in batches.
@@ -203,45 +193,45 @@ class Tables:
                 self.attrition.warn(f"{name} has a header and no row")
             self.attrition.tables[name] = rows
 
-    def check_times(self, name: str, column: str, counts: Sequence[Any]) -> None:
-        """Check the times in a column of a table by ``counts`` of them. These are the number of times, of times that
-        cannot be read, an example of these, the number of others at midnight, the hours that occur (bit h: hour h), and
-        the number with a zone.
+    def check_times(self, name: str, column: str, counts: Any) -> None:
+        """Check the times in a ``column`` of the table ``name`` by ``counts`` of them, a row with these fields: the
+        number of times (``filled``), of those that cannot be read (``unread``) with an example (``sample``), of others
+        at midnight (``midnight``), of those with a zone (``zoned``), and the ``hours`` that occur (bit h: hour h).
 
         Raises IngestError where most cannot be read, most have no time of day, all are of a 12-hour clock, or where one
         table has times with a zone and another has times without. Warns where more than 1% cannot be read.
         """
-        filled, unread, sample, midnight, hours, zoned = counts
+        filled, unread, readable = counts.filled, counts.unread, counts.filled - counts.unread
         # All tables must have times with a zone, or all without.
         if filled:
-            self._zoned[name] = zoned * 2 > filled
-        if other := next((one for one, has in self._zoned.items() if has != self._zoned.get(name, has)), ""):
-            having, lacking = (name, other) if self._zoned[name] else (other, name)
-            problem = f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
-            raise IngestError(self.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
-        message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
-        # Times that cannot be read, have no time of day, or are of a 12-hour clock.
-        known = filled - unread
-        dated = f"{midnight:,} of {known:,} times have no time of day, which the window of a case needs"
-        halved = f"{known:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
-        for is_wrong, problem in (
-            (unread * 2 > filled, message),
-            (known >= _FEW and midnight > 0.9 * known, dated),
-            (known >= _CLOCK and hours == _HALF_A_DAY, halved),
-        ):
-            if is_wrong:
-                raise IngestError(self.paths[name], problem, AS_PUBLISHED, field=column)
+            is_zoned = self._zoned[name] = counts.zoned * 2 > filled
+            if other := next((table for table, zoned in self._zoned.items() if zoned != is_zoned), ""):
+                having, lacking = (name, other) if is_zoned else (other, name)
+                problem = (
+                    f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
+                )
+                raise IngestError(self.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
+        unreadable = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(counts.sample or '')}"
+        problem = ""
+        if unread * 2 > filled:
+            problem = unreadable
+        elif readable >= _FEW and counts.midnight > 0.9 * readable:
+            problem = f"{counts.midnight:,} of {readable:,} times have no time of day, which the window of a case needs"
+        elif readable >= _CLOCK and counts.hours == _HALF_A_DAY:
+            problem = f"{readable:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
+        if problem:
+            raise IngestError(self.paths[name], problem, AS_PUBLISHED, field=column)
         if unread > filled * _LOST:
-            self.attrition.warn(f"{name}, {column}: {message}")
+            self.attrition.warn(f"{name}, {column}: {unreadable}")
 
     def check_rows(self, table: str, key: str, column: str, condition: str, problem: str) -> None:
-        """Check that each filled value of ``column`` meets ``condition`` (SQL). Raises IngestError with ``problem`` for
-        the first row, in the order of ``key``, that does not."""
+        """Check that each filled value of ``column`` meets ``condition`` (SQL). Raises IngestError, which says what
+        ``problem`` the value has, for the first row in the order of the column ``key`` that does not."""
         failing = f"{column} IS NOT NULL AND NOT ({condition})"
         query = f"SELECT {key}, {column} FROM {table} WHERE {failing} ORDER BY 1, 2 LIMIT 1"
-        for number, value in self.rows(query):
+        for identifier, value in self.rows(query):
             path = self.paths[f"hosp/{table}"]
-            row = "" if key == column else f" in the row of {key} {quoted(number or '')}"
+            row = "" if key == column else f" in the row of {key} {quoted(identifier or '')}"
             message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
             line = _line_of(path, column, value)
             raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
@@ -271,6 +261,20 @@ class Tables:
                 self.attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost, oldest=OLDEST))
 
 
+def _scratch_folder(wanted: Path) -> Path:
+    """Return a new empty folder for the database: ``wanted``, or a temporary one where ``wanted`` does not support file
+    locks. What an import that was killed left there is removed. Raises IngestError where neither has locks."""
+    # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
+    name = f"cdpr-{os.getuid()}-{hashlib.sha256(bytes(wanted.resolve())).hexdigest()[:16]}"
+    temporary = Path(tempfile.gettempdir(), name)
+    for folder in (wanted, temporary):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+        if has_record_locks(folder):
+            return folder
+    raise IngestError(temporary, NO_RECORD_LOCKS, "set TMPDIR to a folder on another disk")
+
+
 def statement(name: str, **parts: Any) -> str:
     """Return the SQL statement ``name`` of ``mimic_queries.yaml``, with its placeholders ``{part}`` filled by
     ``parts``."""
@@ -283,30 +287,28 @@ def _line_of(path: Path, column: str, value: str) -> int | None:
     if path.suffix == ".parquet":
         return None
     rows = ((line, [field.strip() for field in fields]) for line, fields in csv_rows(path))
-    place = next(rows)[1].index(column)
-    return next((line for line, row in rows if place < len(row) and row[place] in (value, f"{value}.0")), None)
+    _, header = next(rows)
+    index = header.index(column)
+    spellings = (value, f"{value}.0")  # whole numbers lost their .0 when they were read
+    return next((line for line, row in rows if index < len(row) and row[index] in spellings), None)
 
 
-def _cleaning_query(columns: Sequence[str], source: str, texts: Mapping[str, str]) -> str:
-    """Write a query (SQL) that reads ``columns`` of the table ``source`` and cleans them. ``texts`` has expressions
-    that read columns which are not text.
+def _cleaning_query(columns: Sequence[str], source: str, readers: Mapping[str, str]) -> str:
+    """Write a query (SQL) that reads ``columns`` of the table ``source`` as text, and cleans them as the entry
+    ``cleaning`` of ``mimic_queries.yaml`` says. ``readers`` has an expression for each column that must be read by one.
 
-    Fields become text without white space at the ends, and NULL where they are empty or say that they are missing. A
-    whole number that a tool wrote as ``20044587.0`` loses its ``.0``. Each step is a query of its own around the one
-    before: otherwise DuckDB would trim a field once for each use.
+    Each step is a query of its own around the one before: ``SELECT ... FROM (SELECT ... FROM source)``. In one query
+    DuckDB would trim a field once for each use.
     """
-    steps = [{column: f"trim({texts.get(column, column)}::VARCHAR)" for column in columns}]
-    steps.append({column: f"CASE WHEN ends_with({column}, '.0') THEN {column}[:-3] ELSE {column} END"
-                  for column in columns if _WHOLE_NUMBER.fullmatch(column)})  # fmt: skip
-    # A number; in its place tools write NA, 0, ... where there is none.
-    steps.append({column: f"CASE WHEN regexp_matches({column}, '[1-9]') THEN {column} END"
-                  for column in columns if column == "hadm_id"})  # fmt: skip
-    steps.append({column: f"CASE WHEN NOT regexp_full_match({column}, '{_NAMELESS}') THEN {column} END"
-                  for column in columns if column in _NAMES})  # fmt: skip
     missing = ", ".join(map(_literal, sorted({"", "None", *MISSING})))  # a tool wrote None
-    steps.append({column: f"CASE WHEN {column} NOT IN ({missing}) THEN {column} END" for column in columns})
-    for step in filter(None, steps):
-        source = f"(SELECT {', '.join(f'{step.get(column, column)} AS {column}' for column in columns)} FROM {source})"
+    for number, step in enumerate(QUERIES["cleaning"]):
+        expressions = []
+        for column in columns:
+            read = readers.get(column, column) if number == 0 else column
+            applies = re.fullmatch(step["columns"], column)
+            cleaned = step["expression"].format(column=read, missing=missing) if applies else column
+            expressions.append(f"{cleaned} AS {column}")
+        source = f"(SELECT {', '.join(expressions)} FROM {source})"
     return source
 
 

@@ -42,9 +42,9 @@ def physical_key(name: str) -> str:
     return name + PHYSICAL_SUFFIX
 
 
-def add_text(results: dict[str, str], key: str, text: str) -> None:
-    """Add a text to ``results`` under ``key``, in place, after the text that is there already, if any."""
-    results[key] = f"{results[key]} {text}" if key in results else text
+def add_text(texts: dict[str, str], key: str, text: str, separator: str = " ") -> None:
+    """Add a text to ``texts`` under ``key``, in place, after the text that is there already, if any."""
+    texts[key] = f"{texts[key]}{separator}{text}" if key in texts else text
 
 
 def panel_of(analyte: str, fluid: str = "Blood") -> str | None:
