@@ -26,7 +26,8 @@ _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 _ROLES = _WORDS["roles"]
 _RESULTS = ("Observation", "DiagnosticReport", "Procedure")
 _LAST = datetime.max.replace(tzinfo=UTC)
-_Candidate = tuple[float, float, Resource]  # for the diagnosis: order of its role, rank within the encounter, condition
+# What may be the diagnosis, the smallest first: (order of its role, rank within the encounter, rank as an illness).
+_Candidate = tuple[tuple[float, float, int], Resource]
 
 
 @dataclass
@@ -259,9 +260,8 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     """Return the condition that is the primary diagnosis of a case (None without one), and its complaints in words:
     reasons of its encounters, and conditions with the role "chief complaint".
 
-    Diagnoses that an encounter names come first, by role and rank. Where there are none: conditions of category
-    ``encounter-diagnosis``, then those that name the encounter and no category, and with ``by_onset`` last those that
-    began within the encounter. Among equals a disorder comes before a finding.
+    Diagnoses that an encounter names are ordered by role and rank. Where there are none, other conditions are tried
+    (:func:`_unnamed_candidates`). Among equals a disorder comes before a finding.
     """
     complaints: list[str] = []
     candidates: list[_Candidate] = []
@@ -281,20 +281,16 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             if not orders:
                 others.append(condition)
             elif _is_confirmed_illness(condition, attrition):
-                candidates.append((min(orders), rank, condition))
+                candidates.append(((min(orders), rank, _illness_rank(condition) or 0), condition))
     candidates = candidates or _unnamed_candidates(case, others, by_onset, attrition)
-    # Of the best role and rank, the one that fits best as an illness.
-    best = min((candidate[:2] for candidate in candidates), default=None)
-    equals = [condition for role, rank, condition in candidates if (role, rank) == best]
-    equals.sort(key=lambda condition: _illness_rank(condition) or 0)
-    is_doubtful = sum(_illness_rank(condition) == _illness_rank(equals[0]) for condition in equals) > 1
+    best = min((place for place, _ in candidates), default=None)
+    equals = [condition for place, condition in candidates if place == best]
+    is_doubtful = len(equals) > 1
     attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", is_doubtful)
     return (equals[0] if equals else None), [one_line(text) for text in complaints]
 
 
-def _unnamed_candidates(
-    case: _Case, named: Collection[Resource], by_onset: bool, attrition: Attrition
-) -> list[_Candidate]:
+def _unnamed_candidates(case: _Case, named: list[Resource], by_onset: bool, attrition: Attrition) -> list[_Candidate]:
     """Return the conditions of a case that no encounter names and that may be its diagnosis. ``named`` are those that
     an encounter names in another role. In place of the role is the group of the condition:
 
@@ -307,11 +303,14 @@ def _unnamed_candidates(
             continue
         categories = condition.codes("category")
         if "encounter-diagnosis" in categories:
-            candidates.append((0, 0, condition))
+            group = 0
         elif condition.child("encounter") and not categories:
-            candidates.append((1, 0, condition))
+            group = 1
         elif by_onset and case.overlaps(*(condition.moment("onsetDateTime", end) for end in (False, True))):
-            candidates.append((2, 0, condition))
+            group = 2
+        else:
+            continue
+        candidates.append(((group, 0, _illness_rank(condition) or 0), condition))
     return candidates
 
 

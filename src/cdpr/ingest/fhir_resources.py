@@ -9,9 +9,10 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from calendar import monthrange
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time
 from email.message import Message
 from pathlib import Path
 from types import MappingProxyType
@@ -57,18 +58,16 @@ class FhirElement(Element):
         try:
             if not _DATE.fullmatch(text):
                 raise ValueError(text)
-            moment = datetime.fromisoformat(text + "-01-01"[len(text) - 4 :] if len(text) < 10 else text)
+            if len(text) > len("2024-03-02"):
+                moment = datetime.fromisoformat(text)
+                return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            # A year, month or day: what it leaves open is the first there is, or the last one.
+            year, month, day = (*map(int, text.split("-")), 0, 0)[:3]
+            month = month or (12 if end else 1)
+            day = day or (monthrange(year, month)[1] if end else 1)
+            return datetime.combine(date(year, month, day), time.max if end else time.min, UTC)
         except ValueError:
             raise self.error(name, f"{quoted(text)} is no date or time") from None
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        # The last moment of a day, month or year: just before the next one begins.
-        if end and len(text) <= len("2024-03-02"):
-            if text.startswith("9999"):  # the last year: an open end
-                return datetime.max.replace(tzinfo=UTC)
-            after = moment + timedelta({4: 366, 7: 32, 10: 1}[len(text)])
-            start = after.replace(month=1 if len(text) == 4 else after.month, day=1 if len(text) < 10 else after.day)
-            moment = start - timedelta(microseconds=1)
-        return moment
 
     def display(self, name: str) -> str:
         """Return the CodeableConcept ``name`` in words, as :func:`concept_display` does; empty where it is absent."""
@@ -92,10 +91,11 @@ class FhirElement(Element):
 def concept_display(concept: FhirElement) -> str:
     """Return a CodeableConcept in words: its text or display, else the display that its code has elsewhere in the
     export, else LOINC's name for a common code. Empty where it has none of these."""
-    # (display, code) of each coding; then the words that other places know for these codes.
-    codings = [(coding.text("display"), coding.text("code")) for coding in concept.children("coding")]
-    known = (concept.displays.get(code) or _WORDS["loinc"].get(code, "") for _, code in codings)
-    return one_line(next(filter(None, [concept.text("text"), *(display for display, _ in codings), *known]), ""))
+    codings = concept.children("coding")
+    codes = [coding.text("code") for coding in codings]
+    names = [concept.text("text"), *(coding.text("display") for coding in codings)]
+    names += [concept.displays.get(code) or _WORDS["loinc"].get(code, "") for code in codes]
+    return one_line(next(filter(None, names), ""))
 
 
 @dataclass
@@ -113,13 +113,14 @@ class Scope:
     by_reference: dict[str, "Resource"] = field(default_factory=dict)
 
     def add(self, resource: "Resource", address: str) -> bool:
-        """Add a resource, to which others may refer by its ``address`` (URL) and by ``Kind/id``. Returns True, and adds
-        nothing, if an equal resource with one of these names was added before. Raises IngestError if a different one
-        was."""
+        """Add a resource, to which others may refer by its ``address`` (a URL, or empty) and by ``Kind/id``. Returns
+        whether an equal resource with one of these names was added before; then nothing is added. Raises IngestError if
+        a different one was."""
         number = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{number}" if number else "") if name]
         known = next((self.by_reference[name] for name in names if name in self.by_reference), None)
         if known and known.value != resource.value:
+            # names[-1] is Kind/id where the resource has an id.
             raise resource.error("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
         if known:
             return True
@@ -133,12 +134,14 @@ class Resource(FhirElement):
     those of the NDJSON files. ``is_stu3``: it had element names of FHIR STU3, which were replaced by those of R4."""
 
     def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
-        """Read the type, rename elements with names of FHIR STU3, and remember in ``shared.displays`` the words that
-        this resource gives for codes."""
+        """Make a resource of ``content``, the object with its elements. ``scope`` has the resources to which it may
+        refer, ``shared`` those of the NDJSON files. Elements with names of FHIR STU3 are renamed; the words that the
+        resource gives for codes are added to ``shared.displays``, for places of the export that give none."""
         super().__init__(content.value, content.path, content.line, content.place)
         self.kind, self.scope, self.shared, self.displays = self.text("resourceType"), scope, shared, shared.displays
         self.is_stu3 = self._rename_stu3_names()
-        for concept in (part.child("code") for part in (self, *self.children("component")) if self.kind in _WITH_CODE):
+        concepts = [part.child("code") for part in (self, *self.children("component")) if self.kind in _WITH_CODE]
+        for concept in concepts:
             for coding in concept.children("coding"):
                 if display := coding.text("display") or concept.text("text"):
                     shared.displays.setdefault(coding.text("code"), display)
@@ -159,15 +162,16 @@ class Resource(FhirElement):
         return self.scope.prefix + (self.text("id") or self.place)
 
     def resolve(self, reference: str) -> "Resource | None":
-        """Find the resource to which ``reference`` refers; None where the export does not have it."""
-        text = reference.partition("/_history/")[0]
-        if text.startswith("#"):
-            inner = [one for one in self.children("contained") if one.text("id") == text[1:]]
+        """Find the resource to which ``reference`` refers: ``Patient/7``, a URL, or ``#a`` for one that this resource
+        contains. None where the export does not have it."""
+        address = reference.partition("/_history/")[0]  # without a version
+        if address.startswith("#"):
+            inner = [one for one in self.children("contained") if one.text("id") == address[1:]]
             return Resource(inner[0], self.scope, self.shared) if inner else None
-        local = _LOCAL_REFERENCE.search(text)
-        names = (text, local[1] if local else "")
-        by_reference = (scope.by_reference.get(name) for name in names for scope in (self.scope, self.shared))
-        return next(filter(None, by_reference), None)
+        kind_and_id = _LOCAL_REFERENCE.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
+        names = (address, kind_and_id[1] if kind_and_id else "")
+        known = (scope.by_reference.get(name) for name in names for scope in (self.scope, self.shared))
+        return next(filter(None, known), None)
 
     def attached_texts(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
         """Yield the text of each of ``attachments``. Attachments that are no text, or not in the export, are counted.
@@ -186,7 +190,7 @@ class Resource(FhirElement):
             if binary is None:
                 return None
             attachment = binary
-        header = Message()
+        header = Message()  # the parser of mail, for "text/plain; charset=latin1"
         header["Content-Type"] = attachment.text("contentType")
         kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
         if not attachment.text("contentType") or kind not in (*_PLAIN, *_MARKED) or not attachment.text("data"):
@@ -200,7 +204,7 @@ class Resource(FhirElement):
         return html_text(text) if kind in _MARKED else plain_text(text)
 
 
-def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> list[Scope]:
+def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> list[Scope]:
     """Read the resources of an export, a file or a folder. Resources that may refer to one another are a
     :class:`Scope`: returns one for all NDJSON files, then one for each bundle. Resources are in the order of the files;
     those of other types than ``kinds`` are counted and left out. Raises IngestError for a file that cannot be read."""
@@ -260,15 +264,17 @@ def _read_elements(file: Path) -> Iterator[FhirElement]:
     name. Raises IngestError for anything else."""
     text = read_text(file)
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    by_line = False
+    first_line = None
     with contextlib.suppress(ValueError, RecursionError):
-        by_line = len(lines) > 1 and isinstance(json.loads(lines[0][1]), dict)
-    if by_line:
+        first_line = json.loads(lines[0][1]) if len(lines) > 1 else None
+    if isinstance(first_line, dict):
         yield from (FhirElement(parse_json(file, line, number), file, number) for number, line in lines)
         return
     content = parse_json(file, text)
-    objects = content if isinstance(content, list) else [content]
-    yield from (FhirElement(one, file, place=f"[{i}]" if content is objects else "") for i, one in enumerate(objects))
+    if isinstance(content, list):
+        yield from (FhirElement(value, file, place=f"[{index}]") for index, value in enumerate(content))
+    else:
+        yield FhirElement(content, file)
 
 
 def of_kind(resources: Iterable[Resource], *types: str) -> Iterator[Resource]:

@@ -6,7 +6,8 @@ added to the examination that reports its quantity, as in MIMIC-IV. Of a repeate
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
@@ -18,20 +19,20 @@ from .notes import report_text
 from .texts import is_absent, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
-FINAL, _NO_EXAMINATION, _ABNORMAL, _IMAGING = (
-    frozenset(_WORDS[name]) for name in ("final", "no_examination", "abnormal", "imaging")
-)
-_SEXES, _HEALTHY = {sex: set(words) for sex, words in _WORDS["sexes"].items()}, frozenset(_WORDS["healthy"])
+FINAL = _WORDS["final"]
+_SEXES = {sex: set(words) for sex, words in _WORDS["sexes"].items()}
+Texts = dict[str, str]  # by examination
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
-_LONG = 80  # a value with more characters and no unit is a report, not a quantity
+_LONG = 80  # characters; a longer value without a unit is a report, not a quantity
 
 
 def time_of(resource: Resource, last: bool = False) -> datetime | None:
     """Return the time for which a result holds, else the time when it was reported; None where it has neither. A date
     without a time is the first moment of its day, or with ``last`` the last one."""
     period = resource.child("effectivePeriod") or resource.child("performedPeriod")
-    names = ("effectiveDateTime", "effectiveInstant", "start", "performedDateTime", "issued")
-    moments = ((period if name == "start" else resource).moment(name, last) for name in names)
+    places = ((resource, "effectiveDateTime"), (resource, "effectiveInstant"), (period, "start"),
+              (resource, "performedDateTime"), (resource, "issued"))  # fmt: skip
+    moments = (element.moment(name, last) for element, name in places)
     return next(filter(None, moments), None)
 
 
@@ -43,84 +44,137 @@ class Person(NamedTuple):
     years: float | None
 
 
-def collect_results(
-    resources: Sequence[Resource], person: Person, attrition: Attrition
-) -> tuple[dict[str, str], list[str]]:
+@dataclass
+class _Collector:
+    """Collects the results of one case: ``workup`` has those of examinations, ``social`` the social history. What
+    cannot be used is counted in ``attrition``."""
+
+    person: Person
+    attrition: Attrition
+    workup: Workup = field(default_factory=Workup)
+    social: list[str] = field(default_factory=list)
+
+    def add_observation(self, observation: Resource, panel: str) -> None:
+        """Add what an observation measured. ``panel`` is the name of the report or panel that lists the observation,
+        empty without one."""
+        categories, name = observation.codes("category"), observation.display("code")
+        if not _is_final(observation, self.attrition, "observations"):
+            return
+        if not categories.isdisjoint(_WORDS["no_examination"]) or _PATTERN.death.search(name):
+            self.attrition.count("observations that are no examination")
+            return
+        analytes = list(_read_analytes(observation, self.person))
+        if not analytes:
+            has_name = bool(name) or not read_value(observation)
+            self.attrition.count("observations without a result" if has_name else "observations whose code has no name")
+        if _SOCIAL in categories:
+            self.social += [f"{one.label}: {one.value}" for one in analytes]
+            return
+        key = _examination_key(observation, analytes, panel)
+        for analyte in analytes:
+            if key is None:
+                self.attrition.count("observations without a name")
+            elif analyte.value and len(analyte.value) > _LONG and not analyte.units:
+                self.workup.add(key, f"{analyte.label}: {analyte.value}")
+            elif not self.workup.add(key, analyte):
+                self.attrition.count("repeated items")
+
+    def add_report(self, report: Resource) -> None:
+        """Add the text of a report: its attachments, then its conclusion as impression. A report without a text or a
+        name is counted."""
+        if not _is_final(report, self.attrition, "reports"):
+            return
+        name = _PATTERN.system.sub("", _concept_name(report, "code"))
+        is_imaging = not report.codes("category").isdisjoint(_WORDS["imaging"])
+        texts = report.attached_texts(report.children("presentedForm"), self.attrition)
+        parts = [report_text(text) if is_imaging else one_line(text) for text in texts]
+        coded = ", ".join(map(concept_display, report.children("conclusionCode")))
+        conclusion = one_line(report.text("conclusion")) or coded
+        if says_something(conclusion) and not any(conclusion in part for part in parts):
+            parts.append(f"Impression: {conclusion}")
+        text = " ".join(filter(says_something, parts))
+        if text and says_something(name):
+            self._add_text(name, text)
+        elif not report.children("result"):
+            self.attrition.count("reports without a name" if text else "reports without a result")
+
+    def add_procedure(self, procedure: Resource) -> None:
+        """Add what a procedure found. Most procedures are treatments, which found nothing; these are counted."""
+        if not _is_final(procedure, self.attrition, "procedures"):
+            return
+        texts = [procedure.display("outcome"), *(note.text("text") for note in procedure.children("note"))]
+        text, name = " ".join(filter(says_something, map(one_line, texts))), _concept_name(procedure, "code")
+        if text and says_something(name):
+            self._add_text(name, text)
+        else:
+            self.attrition.count("procedures without a result")
+
+    def _add_text(self, name: str, text: str) -> None:
+        """Add a text to the examination that ``name`` means. The name is written before it where it says more than the
+        key of the examination: a side, a part of the body."""
+        key = _vocabulary_name(name)
+        self.workup.add(key, text if covers(key, name) else f"{name}: {text}")
+
+
+def collect_results(resources: Sequence[Resource], person: Person, attrition: Attrition) -> tuple[Texts, list[str]]:
     """Collect the results of one case from its ``resources``, which are in the order of their times. Returns the
     results by examination, and the social history as a list of texts. Resources that cannot be used are counted."""
-    workup = Workup()
-    social: list[str] = []
-    panel_names, panels = _name_panels(resources, attrition)
-    cultures: dict[str, str] = {}  # names of the tests of a specimen, for its susceptibilities
-    for one in of_kind(resources, "Observation"):
-        if _specimen_reference(one) and not _PATTERN.susceptibility.search(one.display("code")):
-            panel = panel_names.get(id(one.value), "")
-            cultures[_specimen_reference(one)] = _examination_key(one, _read_analytes(one, person), panel) or ""
-    # Add each resource in the order of their times.
+    collector = _Collector(person, attrition)
+    panels, lists = _name_panels(resources, attrition)
+    cultures = _name_cultures(resources, panels, person)
     for resource in resources:
-        if resource.kind == "Observation" and id(resource.value) not in panels:
-            name = panel_names.get(id(resource.value), "")
-            if not name and _PATTERN.susceptibility.search(resource.display("code")):  # part of what was cultured
-                name = cultures.get(_specimen_reference(resource), "Antibiotic Susceptibility")
-            _add_observation(resource, name, person, workup, social, attrition)
+        if resource.kind == "Observation" and id(resource.value) not in lists:
+            panel = panels.get(id(resource.value), "")
+            if not panel and _is_susceptibility(resource):
+                panel = cultures.get(_specimen_reference(resource), "Antibiotic Susceptibility")
+            collector.add_observation(resource, panel)
         elif resource.kind == "DiagnosticReport":
-            _add_report(resource, workup, attrition)
+            collector.add_report(resource)
         elif resource.kind == "Procedure":
-            _add_procedure(resource, workup, attrition)
-    return workup.results(), social
+            collector.add_procedure(resource)
+    return collector.workup.results(), collector.social
 
 
 def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
-    """Find the report or panel that lists each observation. Returns the name of the report or panel by the identity
-    (``id``) of the observation's value, and the identities of observations that only list others.
+    """Find the report or panel that lists each observation. Returns its name by observation, and the observations that
+    only list others. For a panel within a report the report's name is used if it is a known examination, else the
+    panel's.
 
-    For a panel within a report the report's name is used if it is a known examination, else the panel's."""
-    listed: dict[int, str] = {}
-    panels: set[int] = set()
+    An observation is given by the identity (``id``) of its ``value``: one within another resource is made anew by each
+    reference, but from the same value.
+    """
+    panels: dict[int, str] = {}
+    lists: set[int] = set()
     for resource in of_kind(resources, "Observation", "DiagnosticReport"):
-        members = "hasMember" if resource.kind == "Observation" else "result"
         name = _concept_name(resource, "code")
-        for reference in resource.children(members):
+        for reference in resource.children("hasMember" if resource.kind == "Observation" else "result"):
             member = resource.resolve(reference.text("reference"))
             if member is None:
                 attrition.count("references that lead nowhere")
                 continue
-            known = listed.setdefault(id(member.value), name)
-            if examinations().find(known) is None and examinations().find(name) is not None:
-                listed[id(member.value)] = name
-            if members == "hasMember" and not read_value(resource):
-                panels.add(id(resource.value))
-    return listed, panels
+            earlier_name = panels.setdefault(id(member.value), name)
+            if examinations().find(earlier_name) is None and examinations().find(name) is not None:
+                panels[id(member.value)] = name
+            if resource.kind == "Observation" and not read_value(resource):
+                lists.add(id(resource.value))
+    return panels, lists
 
 
-def _add_observation(
-    resource: Resource, panel: str, person: Person, workup: Workup, social: list[str], attrition: Attrition
-) -> None:
-    """Add what an observation measured to the results in ``workup``, or to the social history; count what cannot be
-    used. ``panel`` is the name of the report or panel that lists the observation, empty without one."""
-    categories = resource.codes("category")
-    if not _is_final(resource, attrition, "observations"):
-        return
-    if categories & _NO_EXAMINATION or _PATTERN.death.search(resource.display("code")):
-        attrition.count("observations that are no examination")
-        return
-    analytes = list(_read_analytes(resource, person))
-    if not analytes:
-        if not resource.display("code") and read_value(resource):
-            attrition.count("observations whose code has no name")
-        else:
-            attrition.count("observations without a result")
-    if _SOCIAL in categories:
-        social += [f"{one.label}: {one.value}" for one in analytes]
-        return
-    key = _examination_key(resource, analytes, panel)
-    for analyte in analytes:
-        if key is None:
-            attrition.count("observations without a name")
-        elif analyte.value and len(analyte.value) > _LONG and not analyte.units:
-            workup.add(key, f"{analyte.label}: {analyte.value}")
-        elif not workup.add(key, analyte):
-            attrition.count("repeated items")
+def _name_cultures(resources: Iterable[Resource], panels: Mapping[int, str], person: Person) -> dict[str, str]:
+    """Return the examination key of the test of each specimen, by the reference to the specimen. The susceptibilities
+    of what grew there belong to it. ``panels`` is the first result of :func:`_name_panels`."""
+    cultures: dict[str, str] = {}
+    for observation in of_kind(resources, "Observation"):
+        specimen = _specimen_reference(observation)
+        if specimen and not _is_susceptibility(observation):
+            panel, analytes = panels.get(id(observation.value), ""), _read_analytes(observation, person)
+            cultures[specimen] = _examination_key(observation, analytes, panel) or ""
+    return cultures
+
+
+def _is_susceptibility(observation: Resource) -> bool:
+    """Whether an observation says how an antibiotic acts on what was cultured."""
+    return _PATTERN.susceptibility.search(observation.display("code")) is not None
 
 
 def _is_final(content: FhirElement, attrition: Attrition, what: str) -> bool:
@@ -144,12 +198,12 @@ def _specimen_reference(resource: Resource) -> str:
 
 
 def _fluid(resource: Resource) -> str:
-    """Return the fluid that was examined, as ``panels.csv`` names it, by the specimen or the name of the observation.
-    ``Blood`` where neither says anything, empty for an unknown fluid."""
+    """Return the fluid that was examined, as ``panels.csv`` names it: by the type of the specimen and the name of the
+    observation ("Glucose in Urine"). ``Blood`` where neither says anything, empty for an unknown fluid."""
     specimen = resource.resolve(_specimen_reference(resource))
-    system = _PATTERN.system.search(resource.display("code"))
-    parts = (specimen.display("type") if specimen else "", system[1] if system else "")
-    description = " ".join(filter(None, parts)).casefold()
+    in_name = _PATTERN.system.search(resource.display("code"))
+    descriptions = (specimen.display("type") if specimen else "", in_name[1] if in_name else "")
+    description = " ".join(filter(None, descriptions)).casefold()
     if not description:
         return "Blood"
     return next((fluid for words, fluid in _WORDS["fluids"].items() if re.search(words, description)), "")
@@ -166,14 +220,17 @@ def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str
         return physical_key(own) if says_something(own) else None
     if says_something(panel):
         return _vocabulary_name(panel)
-    # An observation that no report lists: its own name, or the examination that reports its quantities.
-    fluid, labels = _fluid(resource), [one.label for one in analytes]
-    if len(labels) > 1 and examinations().find(_vocabulary_name(own)):
-        return _vocabulary_name(own)
-    reported = next(filter(None, (panel_of(name, fluid) for name in (*labels, own))), None)
-    if reported is None and fluid not in ("", "Blood"):
-        own = f"{own} ({fluid})"
-    return reported or (_vocabulary_name(own) if says_something(own) else None)
+    # No report lists it: it is an examination of its own, or belongs to the one that reports its quantities.
+    fluid, labels = _fluid(resource), [analyte.label for analyte in analytes]
+    known_name = _vocabulary_name(own)
+    if len(labels) > 1 and examinations().find(known_name):
+        return known_name
+    reporting = filter(None, (panel_of(name, fluid) for name in (*labels, own)))
+    if reporting_panel := next(reporting, None):
+        return reporting_panel
+    if fluid not in ("", "Blood"):
+        return _vocabulary_name(f"{own} ({fluid})")
+    return known_name if says_something(own) else None
 
 
 def _vocabulary_name(name: str) -> str:
@@ -185,28 +242,23 @@ def _vocabulary_name(name: str) -> str:
     return next((term.name for term in map(term_of, shorter) if term), name)
 
 
-def _add_text(workup: Workup, name: str, text: str) -> None:
-    """Add a text to the examination that ``name`` means. The name is written before it where it says more than the key
-    of the examination: a side, a part of the body."""
-    key = _vocabulary_name(name)
-    workup.add(key, text if covers(key, name) else f"{name}: {text}")
-
-
 def _read_analytes(content: FhirElement, person: Person, parent_label: str = "") -> Iterable[Analyte]:
     """Read what an observation and its components measured, as analytes. A component without a name gets
     ``parent_label``, the label of its observation."""
-    value_text, flags = read_value(content), content.codes("interpretation")
-    words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]  # of flags such as "POS"
+    flags = content.codes("interpretation")
+    words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]  # "positive" for POS
     notes = [*(note.text("text") for note in content.children("note")), content.text("comment")]
-    # Without a value, the words of the first flag are the value.
-    value, unit = value_text if value_text else (words.pop(0) if words else "", "")
+    measured = read_value(content)
+    if measured is None:  # the word of the first flag is the value
+        measured, words = ("".join(words[:1]), ""), words[1:]
+    value, unit = measured
     label = without_semicolons(_PATTERN.system.sub("", _concept_name(content, "code"))) or parent_label
     low, high, range_text = _reference_range(content, person)
     if says_something(value) and label:
         remarks = [*words, range_text, *(one_line(note) for note in notes)]
         yield Analyte(
             label=label, value=without_semicolons(value), units=without_semicolons(unit) or None, low=low, high=high,
-            flag="abnormal" if flags & _ABNORMAL else None,
+            flag=None if flags.isdisjoint(_WORDS["abnormal"]) else "abnormal",
             comments=", ".join(filter(None, remarks)) or None,
         )  # fmt: skip
     elif label and any(map(says_something, notes)):
@@ -216,8 +268,8 @@ def _read_analytes(content: FhirElement, person: Person, parent_label: str = "")
 
 
 def read_value(content: FhirElement) -> tuple[str, str] | None:
-    """Read the ``value[x]`` of an observation or answer as (value, unit). None where there is no value, or where it
-    says that there is none."""
+    """Read the ``value[x]`` of an observation or answer as (value, unit): ("<5", "mg/dL"), ("1:80", ""), ("3-5",
+    "/HPF"), ("yes", ""), ("Clear", ""). None where there is no value, or where it says that there is none."""
     if content.child("dataAbsentReason"):
         return None
     if quantity := content.child("valueQuantity"):
@@ -247,12 +299,14 @@ def _reference_range(content: FhirElement, person: Person) -> tuple[float | None
     fitting = [one for one in content.children("referenceRange") if _is_range_for(one, person)]
     if not fitting:
         return None, None, ""
-    # The most specific range.
-    first = max(fitting, key=lambda one: bool(one.children("appliesTo")) + bool(one.child("age")))
-    low, high = (first.child(name).number("value") for name in ("low", "high"))
-    text = one_line(first.text("text"))
-    if low or high:
-        text = "" if low and high else f"at least {low}" if low else f"at most {high}"
+    # The most specific range is for a group of people, and for an age.
+    narrowest = max(fitting, key=lambda one: bool(one.children("appliesTo")) + bool(one.child("age")))
+    low, high = (narrowest.child(name).number("value") for name in ("low", "high"))
+    text = one_line(narrowest.text("text"))
+    if low and high:
+        text = ""  # the two bounds say it all
+    elif low or high:
+        text = f"at least {low}" if low else f"at most {high}"
     remark = f"reference {text}" if says_something(text) else ""
     return float(low) if low else None, float(high) if high else None, remark
 
@@ -260,13 +314,15 @@ def _reference_range(content: FhirElement, person: Person) -> tuple[float | None
 def _is_range_for(span: FhirElement, person: Person) -> bool:
     """Whether a reference range is one of healthy people of this person's sex and age. A range for one sex or age does
     not hold for a person whose sex or age is unknown."""
-    meant = [_concept_words(one) for one in span.children("appliesTo")]  # sexes, pregnancy, ...
-    kind = _concept_words(span.child("type"))
+    kinds = _concept_words(span.child("type"))
+    is_of_healthy = not kinds or not kinds.isdisjoint(_WORDS["healthy"])
+    groups = map(_concept_words, span.children("appliesTo"))  # sexes, pregnancy, ...
+    is_of_sex = all(words & _SEXES.get(person.sex, set()) for words in groups)
     low, high = (_age_in_years(span.child("age").child(name)) for name in ("low", "high"))
-    years = math.nan if person.years is None else person.years
-    of_age = (low is None and high is None) or (low or 0) <= years <= (math.inf if high is None else high)
-    of_sex = all(words & _SEXES.get(person.sex, set()) for words in meant)
-    return of_age and of_sex and (not kind or bool(kind & _HEALTHY))
+    has_age = low is not None or high is not None
+    years = math.nan if person.years is None else person.years  # nan is within no bounds
+    is_of_age = not has_age or (low or 0) <= years <= (math.inf if high is None else high)
+    return is_of_healthy and is_of_sex and is_of_age
 
 
 def _concept_words(concept: FhirElement) -> set[str]:
@@ -279,36 +335,5 @@ def _concept_words(concept: FhirElement) -> set[str]:
 def _age_in_years(age: FhirElement) -> float | None:
     """Return an ``Age`` of FHIR in years; None where it has no number."""
     number = age.number("value")
-    return float(number) * _WORDS["years"].get(age.text("code") or age.text("unit") or "a", 1) if number else None
-
-
-def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> None:
-    """Add the text of a report to the results: its attachments, then its conclusion as impression. A report without a
-    text or a name is counted."""
-    if not _is_final(resource, attrition, "reports"):
-        return
-    name = _PATTERN.system.sub("", _concept_name(resource, "code"))
-    plain = report_text if resource.codes("category") & _IMAGING else one_line
-    parts = [plain(text) for text in resource.attached_texts(resource.children("presentedForm"), attrition)]
-    coded = ", ".join(map(concept_display, resource.children("conclusionCode")))
-    concluded = one_line(resource.text("conclusion")) or coded  # in words, else by codes
-    if says_something(concluded) and not any(concluded in part for part in parts):
-        parts.append(f"Impression: {concluded}")
-    text = " ".join(filter(says_something, parts))
-    if text and says_something(name):
-        _add_text(workup, name, text)
-    elif not resource.children("result"):
-        attrition.count("reports without a name" if text else "reports without a result")
-
-
-def _add_procedure(resource: Resource, workup: Workup, attrition: Attrition) -> None:
-    """Add what a procedure found to the results. Most procedures are treatments, which found nothing; these are
-    counted."""
-    if not _is_final(resource, attrition, "procedures"):
-        return
-    texts = [resource.display("outcome"), *(note.text("text") for note in resource.children("note"))]
-    text, name = " ".join(filter(says_something, map(one_line, texts))), _concept_name(resource, "code")
-    if text and says_something(name):
-        _add_text(workup, name, text)
-    else:
-        attrition.count("procedures without a result")
+    unit = age.text("code") or age.text("unit") or "a"
+    return float(number) * _WORDS["years"].get(unit, 1) if number else None

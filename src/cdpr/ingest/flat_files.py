@@ -30,11 +30,7 @@ LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 csv.field_size_limit(LONGEST_NOTE)
 # What a file is, by its first bytes: packed ones are opened, any other is named.
 _MAGIC = {kind: bytes.fromhex(start) for kind, start in phrases("flat_files")["magic"].items()}
-_PACKED: dict[str, Callable[[Any], Any]] = {
-    "gzip": lambda stream: gzip.GzipFile(fileobj=stream, mode="rb"),
-    "bzip2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
-}
+_PACKED: dict[str, Callable[[Any], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _MOST_PACKINGS = 4  # around one file
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
 
@@ -76,8 +72,8 @@ def as_problems(problems: list[IngestError]) -> Iterator[None]:
 
 
 def files_with_ending(path: Path, ending: str) -> list[Path]:
-    """Return the files of a folder whose names end in ``ending`` or in it and the ending of a compressed file; sorted.
-    A path that is no folder is returned itself."""
+    """Return the files of a folder whose names end in ``ending``, or in ``ending`` and that of a compressed file
+    (``.json.gz``); sorted. A path that is no folder is returned itself."""
     if file_type(path) != "folder":
         return [path]
     endings = tuple(ending + packed for packed in _PACKED_ENDINGS)
@@ -140,7 +136,7 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
     except csv.Error as error:
         problem = f"the row that begins here cannot be read ({error.args[0]})"
         remedy = "close every double quote, and double those inside a text"
-        _, line = error.args  # by `csv_records`
+        _, line = error.args  # as `csv_records` raises it: (message, line)
         raise IngestError(path, problem, remedy, line=line) from error
     except PermissionError as error:
         raise IngestError.not_permitted(error) from error
@@ -240,7 +236,8 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
     try:
         return make_visible(json.loads(text, object_pairs_hook=to_object, parse_constant=refuse_constant))
     except json.JSONDecodeError as error:
-        reason = error.msg.replace("','", "a comma as").replace("':'", "a colon as")  # quotes would be withheld
+        # What stands in quotes would be withheld: "Expecting ',' delimiter" becomes "Expecting a comma as delimiter".
+        reason = error.msg.replace("','", "a comma as").replace("':'", "a colon as")
         raise error_at(f"not JSON at column {error.colno} ({reason})", at=line + error.lineno - 1) from error
     except IngestError:
         raise
@@ -280,7 +277,8 @@ class Element:
     def number(self, name: str) -> str:
         """Return the number ``name`` as text, without an exponent; empty where it is absent."""
         value = self._typed(name, (int, float), "a number", "")
-        return f"{value:.10f}".rstrip("0").rstrip(".") if "e" in str(value) else str(value)
+        has_exponent = "e" in str(value)
+        return f"{value:.10f}".rstrip("0").rstrip(".") if has_exponent else str(value)
 
     def child(self, name: str, required: bool = False) -> Self:
         """Return the object ``name``; an empty one where it is absent, unless it is ``required``: then IngestError is
@@ -308,6 +306,7 @@ class Element:
         value = self.value.get(name)
         if value is None:
             return default
+        # In Python True and False are numbers too.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise self.error(name, f"expected {kind_name}, found {type(value).__name__}")
         return value
