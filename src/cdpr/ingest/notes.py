@@ -7,7 +7,6 @@ diagnosis. A physical examination is divided into one result per system of the b
 """
 
 import functools
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,14 +19,9 @@ from .names import add_text, physical_key
 from .texts import one_line, patterns, phrases, plain_text, says_something, shape, visible
 
 _HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
-_ALL_HEADINGS = [*_HEADINGS, *_SHORT]
-_NOTE, _REPORT, _EXAM = map(patterns, ("notes", "radiology", "physical"))
-_HEADING = re.compile(
-    r"^[^\S\n]*(?:(?:\*+|#+|[=_]+)[^\S\n]*)?(?:"
-    + numbered_groups(pattern for _, pattern in _ALL_HEADINGS)
-    + r")[^\S\n]*(?:[*=_]+[^\S\n]*)?(?::\**|$)",
-    re.IGNORECASE | re.MULTILINE,
-)
+_ALL_HEADINGS = [*_HEADINGS, *_SHORT]  # pairs (section that the heading opens, regular expression)
+_NOTE = patterns("notes", any_heading=numbered_groups(pattern for _, pattern in _ALL_HEADINGS))
+_REPORT, _EXAM = patterns("radiology"), patterns("physical")
 _HISTORY = ("History of Present Illness", "Past Medical History", "Personal History", "Family History")
 
 
@@ -60,13 +54,13 @@ def parse_discharge_note(text: str) -> DischargeNote:
     its line ends."""
     sections = note_sections(plain_text(visible(text)))
     diagnosis = sections.pop("diagnosis", "")
-    physical, behind = split_off_examination(sections.pop("physical", ""))
+    physical, text_after = split_off_examination(sections.pop("physical", ""))
     return DischargeNote(
         history={name: body for name, body in sections.items() if says_something(body)},
         physical=physical_results(physical),
         final_diagnosis="; ".join(line for raw in diagnosis.splitlines() if says_something(line := one_line(raw))),
         primary_diagnosis=primary_diagnosis(diagnosis),
-        cut=says_something(behind),
+        cut=says_something(text_after),
     )
 
 
@@ -76,19 +70,19 @@ def note_sections(text: str) -> dict[str, str]:
     Any other heading ends the section before it. Of a heading that occurs twice the first is used, but of the discharge
     diagnosis the last one with a text.
     """
-    openings, examination = _section_headings(text)
+    headings, examination = _section_headings(text)
     sections: dict[str, str] = {}
-    starts: set[int] = set()  # numbers of the headings so far
-    bodies = spans_between(text, [heading[:2] for heading in openings])[1:]
-    for heading, (start, end) in zip(openings, bodies, strict=True):
+    numbers_before: set[int] = set()  # of the headings so far
+    _, *bodies = spans_between(text, [(heading.start, heading.end) for heading in headings])
+    for heading, (start, end) in zip(headings, bodies, strict=True):
         name, body = heading.section, text[start:end].strip()
         if name == "diagnosis":
             sections[name] = body if says_something(body) else sections.get(name, "")
         elif name == "physical":
             sections |= {name: body} if heading is examination else {}
-        elif name not in (None, "course") and heading.number not in starts:
-            sections[name] = f"{sections[name]}\n{body}" if name in sections else body  # medical history, then surgical
-        starts.add(heading.number)
+        elif name not in (None, "course") and heading.number not in numbers_before:
+            add_text(sections, name, body, separator="\n")  # medical history, then surgical
+        numbers_before.add(heading.number)
     return sections
 
 
@@ -97,31 +91,32 @@ def _section_headings(text: str) -> tuple[list[_Heading], _Heading | None]:
     presentation (None without one). A heading that directly follows an equal one is left out, and so are short forms
     ("PE:") of a section that has a full heading."""
     headings = list(_find_headings(text))
-    # One heading of the course may be about another place.
+    # Of several headings of a hospital course the last one counts: an earlier one may be about another place.
     course = max((h.start for h in headings if h.section == "course"), default=len(text))
-    full = {h.section for h in headings if not h.is_short and h.start < course}
-    headings = [h for h in headings if not (h.is_short and h.section in full)]
+    with_full_heading = {h.section for h in headings if not h.is_short and h.start < course}
+    headings = [h for h in headings if not (h.is_short and h.section in with_full_heading)]
     examination = _examination_heading(headings, course)
-    # Leave out repeated headings, and short forms such as "PE:" in another section.
     openings: list[_Heading] = []
     for heading in headings:
-        again = openings and heading.section is not None and heading.number == openings[-1].number
-        elsewhere = heading.is_short and heading.section == "physical" and heading is not examination
-        if not again and not elsewhere:
+        is_repeated = openings and heading.section is not None and heading.number == openings[-1].number
+        is_within_another = heading.is_short and heading.section == "physical" and heading is not examination
+        if not is_repeated and not is_within_another:
             openings.append(heading)
     return openings, examination
 
 
 def _find_headings(text: str) -> Iterator[_Heading]:
-    """Yield the headings of a note. A heading has a colon. One that is no short form may instead be in capitals or bold
-    (:func:`_stands_out`), or alone on its line."""
-    start = 0
+    """Yield the headings of a note, each at the beginning of a line. A heading has a colon. One that is no short form
+    may instead be in capitals or bold (:func:`_stands_out`), or alone on its line."""
+    start = 0  # of the line
     for line in text.split("\n"):
-        alone = line[:1].isupper() and 2 <= len(line.split()) <= 5
-        if (":" in line or alone or _stands_out(line)) and (match := _HEADING.match(text, start)):
+        is_alone = line[:1].isupper() and 2 <= len(line.split()) <= 5
+        may_be_heading = ":" in line or is_alone or _stands_out(line)  # asked first, because matching takes longer
+        if may_be_heading and (match := _NOTE.heading.match(text, start)):
             number = group_number(match)
-            heading = _Heading(*match.span(), number, _ALL_HEADINGS[number][0], number >= len(_HEADINGS))
-            if ":" in match[0] or ((_stands_out(match[0]) or alone) and not heading.is_short):
+            is_short = number >= len(_HEADINGS)
+            heading = _Heading(match.start(), match.end(), number, _ALL_HEADINGS[number][0], is_short)
+            if ":" in match[0] or ((_stands_out(match[0]) or is_alone) and not heading.is_short):
                 yield heading
         start += len(line) + 1
 
@@ -130,11 +125,12 @@ def _examination_heading(headings: list[_Heading], course: int) -> _Heading | No
     """Return the heading of the physical examination at presentation: the first one after the history and before the
     hospital course, which begins at ``course``. If there is none, the first full heading within the history; None
     without any."""
-    # Where each section of the history begins, and the headings of physical examinations.
-    history = {h.section: h.start for h in reversed(headings) if h.section in _HISTORY and h.start < course}
-    own = [h for h in headings if h.section == "physical" and h.start < course]
-    after = [h for h in own if h.start > max(history.values(), default=-1)]
-    return next(iter(after or [h for h in own if not h.is_short]), None)
+    examinations = [h for h in headings if h.section == "physical" and h.start < course]
+    # Where the history ends: at the first heading of its last section.
+    first_starts = {h.section: h.start for h in reversed(headings) if h.section in _HISTORY and h.start < course}
+    history_end = max(first_starts.values(), default=-1)
+    after_history = [h for h in examinations if h.start > history_end]
+    return next(iter(after_history or [h for h in examinations if not h.is_short]), None)
 
 
 def _stands_out(line: str) -> bool:
@@ -145,16 +141,19 @@ def _stands_out(line: str) -> bool:
 def primary_diagnosis(section: str) -> str:
     """Return the first primary diagnosis in the section "discharge diagnosis", without bullets, ranks and closing
     punctuation; empty where there is none. Lines below "Secondary diagnoses:" and similar labels are not primary."""
-    primary = True
+    is_primary = True
     for raw in section.splitlines():
         line = _NOTE.bullet.sub("", one_line(raw))
+        # Labels before the name say whether it is primary, and so are the lines below them.
         while label := _NOTE.secondary.match(line) or _NOTE.first_label.match(line):
-            primary = label.re is not _NOTE.secondary
+            is_primary = label.re is not _NOTE.secondary
             line = _NOTE.bullet.sub("", line[label.end() :])
-        if primary and says_something(line) and not _NOTE.nameless.fullmatch(line):
-            ends = [_NOTE.end.search(line, 1), _NOTE.two.search(line) if _NOTE.one.search(one_line(raw)) else None]
-            line = line[: min((end.start() for end in ends if end), default=None)]
-            return line.strip(" .,;:-*").rstrip(" (,[-")
+        if is_primary and says_something(line) and not _NOTE.nameless.fullmatch(line):
+            # "Gout; fever" ends at the semicolon, "1. Gout 2. Fever" at the second number.
+            is_numbered = _NOTE.one.search(one_line(raw))
+            ends = [_NOTE.end.search(line, 1), _NOTE.two.search(line) if is_numbered else None]
+            end = min((match.start() for match in ends if match), default=len(line))
+            return line[:end].strip(" .,;:-*").rstrip(" (,[-")
     return ""
 
 
@@ -202,25 +201,26 @@ _EXAM_HEADINGS = [phrases("physical")[name] for name in ("vital", "parts", "othe
 _KNOWN_HEADINGS = [pattern for _, pattern in _ALL_HEADINGS] + _EXAM_HEADINGS
 _HEADING_WORDS = frozenset(_WORD.findall(" ".join(_KNOWN_HEADINGS)))
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
-_NO_ITEM = ""
 
 
 def split_off_examination(text: str) -> tuple[str, str]:
     """Split a section into the physical examination at admission and the rest, which begins with the next heading that
     is not part of an examination. An examination at discharge is left out of both, wherever it is."""
     at_admission, *rest = _EXAM.at_discharge.split(text, maxsplit=1)
+    # The examination at discharge may stand before that at admission.
     if rest and not physical_results(at_admission) and (begin := _EXAM.at_admission.search(rest[0])):
         at_admission = _EXAM.at_discharge.split(rest[0][begin.start() :], maxsplit=1)[0]
     # Look for the first line that opens another section.
     lines = _EXAM.thought_within.sub("\n", at_admission).splitlines(keepends=True)
-    begun = False  # whether a line before has findings
+    has_findings = False  # in the lines before
     for number, line in enumerate(lines):
-        apart, below = not "".join(lines[max(0, number - 1) : number]).strip(), "".join(lines[number + 1 : number + 2])
-        marked = _EXAM.marked.match(line) or (apart and _EXAM.underline.fullmatch(below.strip("\n")))
+        line_before, line_below = "".join(lines[max(0, number - 1) : number]), "".join(lines[number + 1 : number + 2])
+        is_apart = not line_before.strip()
+        is_marked = bool(_EXAM.marked.match(line) or (is_apart and _EXAM.underline.fullmatch(line_below.strip("\n"))))
         plain = _EXAM.decoration.sub("", line).strip(" \t\n*=_~")
-        if _opens_another_section(plain, bool(marked) and begun, apart and begun):
+        if _opens_another_section(plain, is_marked and has_findings, is_apart and has_findings):
             return "".join(lines[:number]), "".join(lines[number:])
-        begun = begun or (says_something(plain) and not _is_title(plain.rstrip(":："), ""))
+        has_findings = has_findings or (says_something(plain) and not _is_title(plain.rstrip(":："), ""))
     return "".join(lines), ""
 
 
@@ -231,38 +231,45 @@ def _opens_another_section(line: str, is_marked: bool, is_apart: bool) -> bool:
     colon and names another section ("Labs:"), or if it is set apart: ``is_marked`` by a symbol or an underline, or
     alone on its line and ``is_apart``, after an empty line.
     """
-    titled = _EXAM.titled.match(line)
+    titled = _EXAM.titled.match(line)  # a name, and the colon, dash or end of the line after it
     if titled is None or (not titled["end"].strip() and len(titled["name"].split()) > 6):
         return False
     name = titled["name"].strip("*_# ")
     if _EXAM.thought.fullmatch(name):
         return True
-    is_heading = (is_marked or titled["end"] in (":", "：")) and name[:1].isupper() and len(name.split()) <= 4
+    has_colon = titled["end"] in (":", "：")
+    is_heading = (is_marked or has_colon) and name[:1].isupper() and len(name.split()) <= 4
     if not is_heading or _is_heading_within(name):
         return False
-    # A heading of words that no examination has.
-    words = set(re.findall(r"[a-z]+", name.casefold())).difference(_PLAIN_WORDS)
     is_alone = is_marked or (is_apart and not says_something(line[titled.end() :]))
-    return bool(_EXAM.other.search(name)) or (is_alone and not any(map(_EXAM.part.fullmatch, words)))
+    words = set(re.findall(r"[a-z]+", name.casefold())).difference(_PLAIN_WORDS)
+    is_foreign = not any(map(_EXAM.part.fullmatch, words))  # no word of it is one of an examination
+    return bool(_EXAM.other.search(name)) or (is_alone and is_foreign)
 
 
 def _is_heading_within(name: str) -> bool:
     """Whether a heading belongs to a physical examination: it is a vital sign, a manoeuvre, a system or part of the
     body. A heading with a number is a finding, and belongs to it too."""
-    words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())
-    known = _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
-    counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)  # a finding, not "2 other headings"
-    return bool(known or counted or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words)))
+    words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())  # without the numbers of cranial nerves
+    is_known = (
+        _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
+    )
+    is_counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)  # a finding, not "2 other headings"
+    return bool(is_known or is_counted or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words)))
 
 
 def outline(text: str) -> str:
     """Return the headings of a note, at most 40, for messages. A word that no known heading has may be a patient's, so
     it is replaced by its shape: ``AAAAA hospital course``."""
     lines = plain_text(text).split("\n")
-    names = (line.partition(":")[0].strip() for line in lines if ":" in line or _stands_out(line))
-    masked = (_WORD.sub(lambda word: word[0] if word[0].casefold() in _HEADING_WORDS else shape(word[0]), name)
-              for name in names if 0 < len(name.split()) <= 6)  # fmt: skip
-    return " / ".join(itertools.islice(masked, 40))
+    names = [line.partition(":")[0].strip() for line in lines if ":" in line or _stands_out(line)]
+    short_names = [name for name in names if 0 < len(name.split()) <= 6]
+    return " / ".join(_WORD.sub(_known_word_or_shape, name) for name in short_names[:40])
+
+
+def _known_word_or_shape(word: re.Match[str]) -> str:
+    """Return a word that is part of a known heading, or the shape of any other word."""
+    return word[0] if word[0].casefold() in _HEADING_WORDS else shape(word[0])
 
 
 def physical_results(text: str) -> dict[str, str]:
@@ -273,21 +280,21 @@ def physical_results(text: str) -> dict[str, str]:
     the name of a known examination of another kind, such as a laboratory test.
     """
     results: dict[str, str] = {}
-    current: str | None = None
+    key: str | None = None  # of the line before; empty for a line that is left out
     for line in _one_system_a_line(_EXAM.at_discharge.split(text, maxsplit=1)[0]).splitlines():
         headed = _EXAM.headed.match(line)
-        name, rest = (headed[1].strip(), headed[2]) if headed else ("", line)
-        # Which key the line belongs to, and which of its text is findings.
-        if _is_title(name, rest):
-            current, name, line = None, "", rest if name else ""
+        name, findings = (headed[1].strip(), headed[2]) if headed else ("", line)
+        if _is_title(name, findings):  # what follows it has no heading
+            key, name, line = None, "", findings if name else ""
         if name and _EXAM.vital.match(name):
-            current, rest = _VITAL_SIGNS, rest if name[0] in "Vv生" else line
+            # "Vitals: 36.6" is named, "T: 36.6" needs its heading.
+            key, findings = _VITAL_SIGNS, findings if name[0] in "Vv生" else line
         elif not name or len(name.split()) > 4 or _EXAM.cranial.fullmatch(name):
-            current, rest = _key_without_heading(line, current), line
+            key, findings = _key_without_heading(line, key), line
         else:
-            current = _NO_ITEM if _kind(name) not in (None, "physical") else physical_key(name[0].upper() + name[1:])
-        if current != _NO_ITEM and says_something(rest) and not _EXAM.not_done.fullmatch(rest):
-            add_text(results, current, one_line(rest).lstrip("-* "))
+            key = physical_key(name[0].upper() + name[1:]) if _kind(name) in (None, "physical") else ""
+        if key and says_something(findings) and not _EXAM.not_done.fullmatch(findings):
+            add_text(results, key, one_line(findings).lstrip("-* "))
     return results
 
 
@@ -302,20 +309,25 @@ def _is_title(name: str, rest: str) -> bool:
     ...". ``name`` is the heading of the line, empty without one, ``rest`` the text after it."""
     if not name:
         return says_something(rest) and _EXAM.title_alone.fullmatch(rest) is not None
-    titled = _EXAM.title.search(name) and len(name.split()) > 1 and not rest.strip() and _kind(name) is None
-    return bool(titled or _EXAM.title_alone.fullmatch(name))
+    if _EXAM.title_alone.fullmatch(name):
+        return True
+    is_alone = len(name.split()) > 1 and not rest.strip()
+    return is_alone and _EXAM.title.search(name) is not None and _kind(name) is None
 
 
 def _key_without_heading(line: str, current: str | None) -> str:
     """Return the key of a line without a heading: that of the system with which it begins, else ``current``, the key of
-    the line before. After vital signs a sentence without numbers is the general appearance."""
+    the line before. After vital signs, and where nothing was before, it is the vital signs for a line with numbers
+    like theirs, else the general appearance."""
     system = _systems().leading.match(line)
     if system:
         return physical_key(system[1])
     if current not in (None, _VITAL_SIGNS):
         return current
-    continued = current and (re.search(r"\d", line) or not line.strip()[:1].isupper())
-    return _VITAL_SIGNS if continued or _EXAM.vital_numbers.search(line) or _EXAM.stable.search(line) else _GENERAL
+    # After vital signs a line with numbers goes on, and one that begins within a sentence.
+    is_continued = current and (re.search(r"\d", line) or not line.strip()[:1].isupper())
+    tells_vital_signs = _EXAM.vital_numbers.search(line) or _EXAM.stable.search(line)
+    return _VITAL_SIGNS if is_continued or tells_vital_signs else _GENERAL
 
 
 def _one_system_a_line(text: str) -> str:
@@ -330,8 +342,9 @@ def _one_system_a_line(text: str) -> str:
 
 @functools.cache
 def _systems() -> SimpleNamespace:
-    """Return the compiled expressions ``systems`` of ``phrases.yaml``, which find the names of systems of the body
-    (known items of the physical examination): ``inline``, ``heading``, ``leading`` and ``sentence``."""
+    """Return the compiled expressions ``systems`` of ``phrases.yaml``. They find the names of systems of the body, the
+    known items of the physical examination: within a line (``inline``), as its heading (``heading``) and at its
+    beginning (``leading``); and the ends of sentences (``sentence``)."""
     terms = [term for term in examinations().terms.values() if term.kind == "physical" and term.name != "Vital Signs"]
     spellings = sorted((name for term in terms for name in (term.name, *term.aliases)), key=len, reverse=True)
     return patterns("systems", systems="|".join(map(re.escape, spellings)))
