@@ -19,11 +19,8 @@ from .names import add_text, clean_name
 from .notes import is_reference, physical_results, split_off_examination
 from .texts import LONGEST_NAME, is_absent, language_of, one_line, patterns, phrases, quoted, says_something
 
-NOTICE = (
-    "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "
-    "evaluation only: no training on its cases, no publication of them or of anything made from them"
-)
 _WORDS = phrases("clinicalbench")
+NOTICE: str = _WORDS["notice"]
 _SECTION_NAMES = list(_WORDS["headings"])
 _PATTERN = patterns("clinicalbench", any_heading=numbered_groups(_WORDS["headings"].values()))
 _BLOCKS = _WORDS["blocks"]
@@ -84,9 +81,11 @@ def _number(case: Element) -> str:
     """Return the number of a case as text. Raises IngestError where it is missing, or is neither a number nor a short
     text."""
     number = case.value.get("id")
-    text = one_line(str(number)) if isinstance(number, (str, int)) and not isinstance(number, bool) else ""
-    if not text:
-        raise case.error("id", "is missing" if number in (None, "") else "expected a number or a short text")
+    if number in (None, ""):
+        raise case.error("id", "is missing")
+    text = one_line(str(number))
+    if not text or not isinstance(number, (str, int)) or isinstance(number, bool):
+        raise case.error("id", "expected a number or a short text")
     if len(str(number)) > LONGEST_NAME:
         raise case.error("id", f"longer than {LONGEST_NAME} characters")
     return text

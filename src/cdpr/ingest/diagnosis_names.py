@@ -19,6 +19,7 @@ TEST = _PATTERN.test
 _TISSUE, _LINKING = frozenset(_WORDS["tissue"]), frozenset(_WORDS["linking"])
 _TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])
 # Between two words of a name: up to three other words of the same sentence.
+_NOTHING = r"(?!)"  # matches no text
 _UP_TO_THREE_WORDS = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
 
 
@@ -58,28 +59,26 @@ def _synonyms(word: str) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=4096)
 def names_of(diagnosis: str) -> tuple[str, ...]:
-    """List all names of a diagnosis. These are the text itself, the first entry of a numbered list, its leading
-    disease, these without qualifiers such as "acute", known diseases with which they or the stated cause begin or end,
-    and all aliases.
+    """List all names of a diagnosis, without repetitions:
+
+    - the text itself, the first entry of a numbered list, and the disease that leads it;
+    - the latter two without qualifiers such as "acute";
+    - known diseases with which these, or a cause that the text states ("due to ..."), begin or end;
+    - all aliases of the known diseases among these.
 
     For "Acute on chronic systolic heart failure" there are also "systolic heart failure", "Heart failure" and "CHF".
     """
     whole = one_line(diagnosis)
     first = next(filter(says_something, _PATTERN.number.split(whole)), whole).strip(" .,;")
     leading = leading_disease(first)
-    # The diagnosis itself, and its leading disease, with and without qualifiers.
-    plain = [_without_qualifiers(name) for name in (first, leading)]
-    names = dict.fromkeys((whole, first))
-    names.update(dict.fromkeys(name for name in (leading, *plain) if name.casefold() not in _WORDS["general"]))
-    # Known diseases within it or its cause.
+    shorter = [leading, _without_qualifiers(first), _without_qualifiers(leading)]
+    names = [whole, first, *(name for name in shorter if name.casefold() not in _WORDS["general"])]
     cause = _PATTERN.cause.search(first)
-    for phrase in (leading, plain[-1], leading_disease(cause[1]) if cause else ""):
-        names.update(dict.fromkeys(_diseases_within(phrase)))
-    # The aliases of all of these.
-    for name in tuple(names):
-        for term in _diseases_by_spelling().get(_lookup_form(name), ()):
-            names.update(dict.fromkeys((term.name, *term.aliases)))
-    return tuple(name for name in names if says_something(name))
+    for phrase in (leading, shorter[-1], leading_disease(cause[1]) if cause else ""):
+        names += _diseases_within(phrase)
+    known = [term for name in dict.fromkeys(names) for term in _diseases_by_spelling().get(_lookup_form(name), ())]
+    names += [alias for term in known for alias in (term.name, *term.aliases)]
+    return tuple(filter(says_something, dict.fromkeys(names)))
 
 
 def _without_qualifiers(name: str) -> str:
@@ -93,13 +92,13 @@ def _diseases_within(phrase: str) -> Iterator[str]:
     """Yield the known diseases with which a phrase begins or ends, in whole words. A name of up to three letters must
     be in capitals."""
     words = phrase.split()
-    # (first, end) of all beginnings and ends, in words.
-    parts = {(0, end) for end in range(1, len(words) + 1)} | {(start, len(words)) for start in range(len(words))}
-    for start, end in sorted(parts):
+    beginnings = {(0, end) for end in range(1, len(words) + 1)}
+    endings = {(start, len(words)) for start in range(len(words))}
+    for start, end in sorted(beginnings | endings):
         part = " ".join(words[start:end])
-        place = len(" ".join(words[:start])) + (start > 0)  # of the part in the phrase
-        known = (len(part) > 3 or part.isupper()) and _lookup_form(part) in _diseases_by_spelling()
-        if known and not _is_false_friend(phrase, place, place + len(part)):
+        position = len(" ".join([*words[:start], ""]))  # of the part in the phrase
+        is_known = (len(part) > 3 or part.isupper()) and _lookup_form(part) in _diseases_by_spelling()
+        if is_known and not _is_false_friend(phrase, position, position + len(part)):
             yield part
 
 
@@ -107,16 +106,17 @@ def _diseases_within(phrase: str) -> Iterator[str]:
 def _exact_pattern(diagnosis: str) -> re.Pattern[str]:
     """Compile a regular expression that matches any name of a diagnosis as whole words, the longest first, in singular
     or plural, with any punctuation between the words."""
-    names = sorted(names_of(diagnosis), key=lambda n: (-len(n), n))
-    chinese = [_name_pattern(name) for name in names if CHINESE.search(name)]
+    names = sorted(names_of(diagnosis), key=lambda name: (-len(name), name))
+    expressions = [_name_pattern(name) for name in names if CHINESE.search(name)]
     others = "|".join(_name_pattern(name) for name in names if not CHINESE.search(name))
-    # The place is asked before the names.
-    return re.compile("|".join([*([rf"(?<!\w)(?:{others})"] if others else []), *chinese]) or r"(?!)")
+    if others:  # only where a word begins; Chinese has no spaces between words
+        expressions.insert(0, rf"(?<!\w)(?:{others})")
+    return re.compile("|".join(expressions) or _NOTHING)
 
 
 def _name_pattern(name: str) -> str:
-    """Return a regular expression for one name of a diagnosis: its words in any spelling, with any punctuation between
-    them.
+    r"""Return a regular expression for one name of a diagnosis: its words in any spelling, with any punctuation between
+    them. ``lung cancer`` gives ``(?i:(?:lung)[\W_]+(?:cancer|carcinoma)(?:e?s)?(?!\w))``.
 
     An abbreviation of up to four capitals matches only in capitals, so that "pe" in a sentence is not "PE".
     """
@@ -131,15 +131,16 @@ def _name_pattern(name: str) -> str:
 
 
 def _word_pattern(word: str) -> str:
-    """Return a regular expression for a word or any of its synonyms; a possessive ending may be left out."""
+    """Return a regular expression for a word or any of its synonyms: ``(?:cancer|carcinoma)`` for "cancer". A
+    possessive ending may be left out: ``(?:Crohn)(?:['’]?s)?`` for "Crohn's"."""
     bare = re.sub(r"['’]s$", "", word)
     spelt = "|".join(map(re.escape, _synonyms(bare)))
     return f"(?:{spelt})" + ("" if bare == word else "(?:['’]?s)?")
 
 
 def _last_word_pattern(word: str) -> str:
-    """Return a regular expression for the last word of a name in singular or plural, also a Greek plural (keratosis,
-    keratoses)."""
+    """Return a regular expression for the last word of a name in singular or plural: ``(?:ulcer)(?:e?s)?`` for "ulcer".
+    "keratosis" has a Greek plural, "keratoses"."""
     spelt = _word_pattern(singular(word)) + "(?:e?s)?"
     return f"(?:{re.escape(word[:-2])}[ie]s|{spelt})" if _PATTERN.greek.search(word) else spelt
 
@@ -147,21 +148,18 @@ def _last_word_pattern(word: str) -> str:
 def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     """Find the places where a text names the diagnosis without negating it, in the order of the text. With ``loose``,
     shortened, reordered and abbreviated names are found too."""
-    spans = exact = [match.span() for match in _exact_pattern(diagnosis).finditer(text)]
-    # Loose names count unless they overlap an exact one or name something else.
+    exact = [match.span() for match in _exact_pattern(diagnosis).finditer(text)]
+    spans = exact
     if loose:
+        # A single word is no name before the words of a test ("hepatitis antibody").
         exact = [(a, b) for a, b in exact if " " in text[a:b] or not _PATTERN.test_alone.match(text, b)]
-        spans = exact + [
-            (start, end)
-            for start, end in (match.span() for match in _loose_pattern(diagnosis).finditer(text))
-            if not any(start < other and first < end for first, other in exact)
-            and not _names_something_else(text, start, end, diagnosis)
-        ]
-    return [
-        Mention(start, end, text[start:end], _is_of_relative(text, start, end))
-        for start, end in sorted(spans)
-        if not _is_false_friend(text, start, end) and not _is_negated(text, start, end)
-    ]
+        spans = exact.copy()
+        for start, end in (match.span() for match in _loose_pattern(diagnosis).finditer(text)):
+            overlaps = any(start < other_end and other_start < end for other_start, other_end in exact)
+            if not overlaps and not _names_something_else(text, start, end, diagnosis):
+                spans.append((start, end))
+    affirmed = [(a, b) for a, b in sorted(spans) if not _is_false_friend(text, a, b) and not _is_negated(text, a, b)]
+    return [Mention(start, end, text[start:end], _is_of_relative(text, start, end)) for start, end in affirmed]
 
 
 def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bool:
@@ -172,29 +170,33 @@ def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bo
         return False
     if TEST.match(text, end):
         return True
-    kind = _PATTERN.kind.search(text, max(0, start - 40), start)
-    known = kind is None or any(word in diagnosis.casefold() for word in _synonyms(kind[1].casefold()))
-    return not known and not _PATTERN.sure.fullmatch(kind[1]) and not _PATTERN.qualifier.match(f"{kind[1]} x")
+    before = _PATTERN.kind.search(text, max(0, start - 40), start)  # an adjective such as "rheumatoid"
+    if before is None:
+        return False
+    adjective = before[1]
+    is_of_diagnosis = any(word in diagnosis.casefold() for word in _synonyms(adjective.casefold()))
+    is_qualifier = _PATTERN.qualifier.match(f"{adjective} x")  # "chronic": it stands before another word
+    return not (is_of_diagnosis or is_qualifier or _PATTERN.sure.fullmatch(adjective))
 
 
 @functools.lru_cache(maxsize=4096)
 def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
     """Compile a regular expression that matches shortened, reordered and abbreviated names of a diagnosis. Where there
     are none it matches nothing."""
-    patterns: list[str] = []
+    expressions: list[str] = []
     whole = one_line(diagnosis)
     leading = leading_disease(whole)
-    # Each form of the name gives several patterns.
     for name in dict.fromkeys((whole, leading, _without_qualifiers(leading))):
         outside_brackets = re.sub(r"\([^)]*\)", " ", name)
         words = [word for word in _PATTERN.word.findall(outside_brackets) if word.casefold() not in _LINKING]
-        patterns += _bracket_patterns(name)
-        if 3 <= len(words) <= 5:
-            patterns += [] if CHINESE.search(name) else [_initials_pattern(words)]
-            patterns += _shortened_patterns(words) if name == _without_qualifiers(name) else []
+        expressions += _bracket_patterns(name)
+        if 3 <= len(words) <= 5 and not CHINESE.search(name):
+            expressions.append(_initials_pattern(words))
+        if 3 <= len(words) <= 5 and name == _without_qualifiers(name):
+            expressions += _shortened_patterns(words)
         telling = _telling_words(words)
-        patterns += [*_reordered_patterns(telling), *_disease_word_patterns(telling)]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(patterns))})" if patterns else r"(?!)")
+        expressions += [*_reordered_patterns(telling), *_disease_word_patterns(telling)]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(expressions))})" if expressions else _NOTHING)
 
 
 def _bracket_patterns(name: str) -> list[str]:
@@ -244,14 +246,16 @@ def _disease_word_patterns(telling: Sequence[str]) -> list[str]:
 
 
 def _inflected_pattern(word: str) -> str:
-    """Return a regular expression for a word in singular, plural or possessive."""
-    spelt = f"{word[:-2]}[ie]s" if _PATTERN.greek.search(word) else rf"{re.escape(singular(word))}(?:['’]?e?s)?"
+    """Return a regular expression for a word in singular, plural or possessive: "ulcer", "ulcers", "Crohn's"."""
+    is_greek = _PATTERN.greek.search(word)  # "keratosis", "keratoses"
+    spelt = f"{word[:-2]}[ie]s" if is_greek else rf"{re.escape(singular(word))}(?:['’]?e?s)?"
     return rf"{spelt}(?!\w)"
 
 
 def mask(text: str, mentions_found: Iterable[Mention]) -> str:
     """Return the text with each of these mentions replaced by ``___`` (:data:`BLANK`)."""
-    for mention in sorted(mentions_found, key=lambda m: -m.start):
+    # From the end of the text, so that the positions of the others stay.
+    for mention in sorted(mentions_found, key=lambda mention: mention.start, reverse=True):
         text = text[: mention.start] + BLANK + text[mention.end :]
     return text
 
@@ -259,24 +263,27 @@ def mask(text: str, mentions_found: Iterable[Mention]) -> str:
 def _is_false_friend(text: str, start: int, end: int) -> bool:
     """Whether the name from ``start`` to ``end`` of the text is only a part of a phrase with another meaning ("heat
     stroke")."""
-    phrases = (phrase.span() for phrase in _PATTERN.false_friend.finditer(text))  # phrases with another meaning
-    return any(first <= start and end <= last and (first, last) != (start, end) for first, last in phrases)
+    spans = (phrase.span() for phrase in _PATTERN.false_friend.finditer(text))
+    # A phrase that is the name itself has no other meaning.
+    return any(first <= start and end <= last and (first, last) != (start, end) for first, last in spans)
 
 
 def _is_negated(text: str, start: int, end: int) -> bool:
     """Whether the name from ``start`` to ``end`` of the text is negated: by a word before it in the same clause ("no
-    gout"), or right after it."""
-    cues = list(_PATTERN.negation.finditer(text, max(0, start - 400), start))  # negations before the name
-    return bool((cues and _reaches(text, cues[-1], start)) or _PATTERN.negated_after.match(text, end))
+    gout"), or right after it ("gout was ruled out")."""
+    negations = list(_PATTERN.negation.finditer(text, max(0, start - 400), start))  # 400: longer than a clause
+    is_negated_before = bool(negations) and _reaches(text, negations[-1], start)
+    return is_negated_before or _PATTERN.negated_after.match(text, end) is not None
 
 
 def _reaches(text: str, cue: re.Match[str], start: int) -> bool:
-    """Whether the negation ``cue`` still holds at ``start``. It ends with its clause. After a comma it holds in "denies
-    a, b" and in "no a, b or c", but not in "no a, b"."""
-    between = _PATTERN.carries.sub(" ", text[cue.start() : start])
-    if _PATTERN.clause_end.search(between + text[start]):
+    """Whether the negation ``cue`` still holds for the name at ``start``. It ends with its clause; after a comma it
+    holds in "denies a, b" and in "no a, b or c", but not in "no a, b"."""
+    between = _PATTERN.carries.sub(" ", text[cue.start() : start])  # without words that carry it on ("negative for")
+    if _PATTERN.clause_end.search(between + text[start]):  # some ends show only in the letter that follows
         return False
-    return "," not in between or bool(_PATTERN.denies.match(cue[0]) or _PATTERN.alternative.match(text, cue.end()))
+    is_list = _PATTERN.denies.match(cue[0]) or _PATTERN.alternative.match(text, cue.end())
+    return "," not in between or bool(is_list)
 
 
 def _is_of_relative(text: str, start: int, end: int) -> bool:
@@ -284,8 +291,9 @@ def _is_of_relative(text: str, start: int, end: int) -> bool:
     of the sentence up to there, or is named right after it ("gout in his father")."""
     if _PATTERN.in_relative.match(text, end):
         return True
-    # Words such as "father" before the name.
-    relatives = list(_PATTERN.someone.finditer(text, max(0, start - 200), start))
-    if not relatives or _PATTERN.teller.search(text[: relatives[-1].start()]):
+    relatives = list(_PATTERN.someone.finditer(text, max(0, start - 200), start))  # "father", "family", ...
+    if not relatives or _PATTERN.teller.search(text[: relatives[-1].start()]):  # "according to his mother"
         return False
-    return not _PATTERN.not_of_relative.search(text[relatives[-1].end() : start] + text[start])
+    # With the first letter of the name, in which some ends of a sentence show.
+    between = text[relatives[-1].end() : start] + text[start]
+    return not _PATTERN.not_of_relative.search(between)

@@ -26,8 +26,6 @@ _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 _ROLES = _WORDS["roles"]
 _RESULTS = ("Observation", "DiagnosticReport", "Procedure")
 _LAST = datetime.max.replace(tzinfo=UTC)
-# What may be the diagnosis, the smallest first: (order of its role, rank within the encounter, rank as an illness).
-_Candidate = tuple[tuple[float, float, int], Resource]
 
 
 @dataclass
@@ -178,7 +176,9 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
     history, physical = _read_notes(case, attrition)
     diagnosis = primary.display("code") if primary else ""
     if by_onset:
-        complaints = _without_diagnosis(complaints, diagnosis, attrition) or _encounter_types(case)
+        complaints = _without_diagnosis(complaints, diagnosis, attrition)
+        types = (kind for encounter in case.encounters for kind in encounter.children("type"))
+        complaints = complaints or list(map(concept_display, types))  # such as "Encounter for symptom"
     allergies = of_kind(case.resources, "AllergyIntolerance")
     # The sections of the summary, from coded resources.
     coded = {
@@ -210,11 +210,6 @@ def _without_diagnosis(complaints: Sequence[str], diagnosis: str, attrition: Att
     others = [complaint for complaint in complaints if _PATTERN.kind.sub("", complaint) != plain_diagnosis]
     attrition.count("reasons of an encounter that are its diagnosis, left out", len(complaints) - len(others))
     return others
-
-
-def _encounter_types(case: _Case) -> list[str]:
-    """Return the types of a case's encounters in words ("Encounter for symptom")."""
-    return [concept_display(kind) for encounter in case.encounters for kind in encounter.children("type")]
 
 
 def _describe(case: _Case) -> str:
@@ -261,10 +256,10 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     reasons of its encounters, and conditions with the role "chief complaint".
 
     Diagnoses that an encounter names are ordered by role and rank. Where there are none, other conditions are tried
-    (:func:`_unnamed_candidates`). Among equals a disorder comes before a finding.
+    (:func:`_unnamed_diagnoses`). Among equals a disorder comes before a finding.
     """
     complaints: list[str] = []
-    candidates: list[_Candidate] = []
+    candidates: list[tuple[float, float, Resource]] = []  # (order of the role, rank, condition)
     others: list[Resource] = []  # conditions with a role that is no diagnosis, such as a comorbidity
     for encounter in case.encounters:
         complaints += map(concept_display, encounter.children("reasonCode"))
@@ -281,37 +276,28 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             if not orders:
                 others.append(condition)
             elif _is_confirmed_illness(condition, attrition):
-                candidates.append(((min(orders), rank, _illness_rank(condition) or 0), condition))
-    candidates = candidates or _unnamed_candidates(case, others, by_onset, attrition)
-    best = min((place for place, _ in candidates), default=None)
-    equals = [condition for place, condition in candidates if place == best]
-    is_doubtful = len(equals) > 1
+                candidates.append((min(orders), rank, condition))
+    best = min((place for *place, _ in candidates), default=None)
+    equals = [condition for *place, condition in candidates if place == best]
+    equals = equals or _unnamed_diagnoses(case, others, by_onset, attrition)
+    ranks = [_illness_rank(condition) or 0 for condition in equals]
+    primary = equals[ranks.index(min(ranks))] if ranks else None
+    is_doubtful = len(ranks) > 1 and ranks.count(min(ranks)) > 1
     attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", is_doubtful)
-    return (equals[0] if equals else None), [one_line(text) for text in complaints]
+    return primary, [one_line(text) for text in complaints]
 
 
-def _unnamed_candidates(case: _Case, named: list[Resource], by_onset: bool, attrition: Attrition) -> list[_Candidate]:
-    """Return the conditions of a case that no encounter names and that may be its diagnosis. ``named`` are those that
-    an encounter names in another role. In place of the role is the group of the condition:
-
-    0: it has the category ``encounter-diagnosis``. 1: it names its encounter and says nothing else of itself, so it was
-    diagnosed there. 2, only with ``by_onset``: it began within the encounter.
-    """
-    candidates: list[_Candidate] = []
-    for condition in of_kind(case.resources, "Condition"):
-        if condition in named or not _is_confirmed_illness(condition, attrition):
-            continue
-        categories = condition.codes("category")
-        if "encounter-diagnosis" in categories:
-            group = 0
-        elif condition.child("encounter") and not categories:
-            group = 1
-        elif by_onset and case.overlaps(*(condition.moment("onsetDateTime", end) for end in (False, True))):
-            group = 2
-        else:
-            continue
-        candidates.append(((group, 0, _illness_rank(condition) or 0), condition))
-    return candidates
+def _unnamed_diagnoses(case: _Case, named: list[Resource], by_onset: bool, attrition: Attrition) -> list[Resource]:
+    """Return the conditions of a case that may be its diagnosis although no encounter names them as one. ``named`` are
+    those that an encounter names in another role. Of three kinds the first that the case has: those of category
+    ``encounter-diagnosis``; those that name their encounter; with ``by_onset``, those that began within it."""
+    unnamed = (condition for condition in of_kind(case.resources, "Condition") if condition not in named)
+    illnesses = [condition for condition in unnamed if _is_confirmed_illness(condition, attrition)]
+    of_category = [condition for condition in illnesses if "encounter-diagnosis" in condition.codes("category")]
+    # What says nothing of itself but its encounter was diagnosed there.
+    of_encounter = [one for one in illnesses if one.child("encounter") and not one.codes("category")]
+    onsets = {one: [one.moment("onsetDateTime", end) for end in (False, True)] for one in illnesses if by_onset}
+    return of_category or of_encounter or [one for one, (first, last) in onsets.items() if case.overlaps(first, last)]
 
 
 def _is_confirmed_illness(condition: Resource, attrition: Attrition) -> bool:

@@ -21,10 +21,7 @@ from .headings import clause_start, sentence_spans
 from .summary import build_summary, has_illness, parse_summary
 from .texts import patterns, phrases, says_something
 
-_MASKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
-STRICT = Leaks.model_validate(
-    dict.fromkeys(_MASKED, "mask") | {"results_in_history": "all", "impression": "drop", "names": "loose"}
-)
+STRICT = Leaks.model_validate(phrases("leaks")["strict"])
 Texts = dict[str, str]  # by section of the history, or by examination
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
@@ -43,21 +40,18 @@ def control_leaks(
     """
     history, results = dict(history), dict(results)
     _cut_results_in_history(case, history, leaks, attrition)
-    history_mentions = list(_history_leaks(history, diagnosis, leaks))
-    # Drop the case where a leak of the history asks for it.
-    for section, what, action, mentions_here in history_mentions:
+    found = list(_history_leaks(history, diagnosis, leaks))
+    # One leak for which the settings say so drops the whole case.
+    for section, kind, action, named in found:
         if action == "drop":
-            attrition.drop(what, case, section, mentions_here[0].words)
+            attrition.drop(kind, case, section, named[0].words)
             return None
-    # Else mask these leaks, then control each result.
-    masked: dict[str, list[Mention]] = defaultdict(list)
-    for section, what, action, mentions_here in history_mentions:
-        attrition.leak(f"{what} (case kept)", _ACTIONS[action], case, section, mentions_here[0].words)
-        masked[section] += mentions_here if action == "mask" else []
-    for section, mentions_here in masked.items():
-        history[section] = mask(history[section], mentions_here)
-    for exam, text in results.items():
-        results[exam] = _controlled_result(case, exam, text, diagnosis, leaks, attrition)
+    to_mask: dict[str, list[Mention]] = defaultdict(list)
+    for section, kind, action, named in found:
+        attrition.leak(f"{kind} (case kept)", _ACTIONS[action], case, section, named[0].words)
+        to_mask[section] += named if action == "mask" else []
+    history |= {section: mask(history[section], named) for section, named in to_mask.items()}
+    results = {e: _controlled_result(case, e, text, diagnosis, leaks, attrition) for e, text in results.items()}
     return history, {exam: text for exam, text in results.items() if says_something(text)}
 
 
@@ -73,14 +67,15 @@ def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tup
     """Find the sections of a history that name the diagnosis, as one of the patient or of a relative. Yields for each
     (section, kind of leak, what the settings say to do: ``drop``, ``mask`` or ``keep``, mentions of the diagnosis)."""
     for section in (*_PAST, _FAMILY, *_PRESENT):
-        mentions_here = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
-        own = [mention for mention in mentions_here if section != _FAMILY and not mention.relative]
-        if own and section in _PAST:
-            yield section, "diagnosis established before", leaks.pre_established, own
-        elif own:
-            yield section, "diagnosis stated in the summary", leaks.diagnosis_in_summary, own
-        if relatives := [mention for mention in mentions_here if mention not in own]:
-            yield section, "diagnosis of a relative", leaks.family_history, relatives
+        named = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
+        of_patient = [mention for mention in named if section != _FAMILY and not mention.relative]
+        of_relatives = [mention for mention in named if mention not in of_patient]
+        if of_patient and section in _PAST:
+            yield section, "diagnosis established before", leaks.pre_established, of_patient
+        elif of_patient:
+            yield section, "diagnosis stated in the summary", leaks.diagnosis_in_summary, of_patient
+        if of_relatives:
+            yield section, "diagnosis of a relative", leaks.family_history, of_relatives
 
 
 def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: Attrition) -> None:
@@ -103,20 +98,21 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
 def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
     """Return the text of one result after leak control: as the settings ``leaks`` say, without its impression and
     without names of the diagnosis; empty where all of it is removed. What is removed, masked or kept is counted."""
-    if leaks.diagnosis_in_results != "keep" and (named := _diagnosis_in_name(exam, diagnosis, leaks.names == "loose")):
+    loose = leaks.names == "loose"
+    if leaks.diagnosis_in_results != "keep" and (named := _diagnosis_in_name(exam, diagnosis, loose)):
         attrition.leak("diagnosis named by an examination", "removed", case, exam, named.words)
         return ""
-    # The impression of a report.
-    impression = _PATTERN.impression.search(text)
-    if impression is not None:
+    # The impression is the end of a report.
+    if impression := _PATTERN.impression.search(text):
+        before = text[: impression.start()]
         if leaks.impression == "drop":
             attrition.leak("impression of a report", "removed", case, exam)
-            text = text[: impression.start()].rstrip()
-        elif leaks.impression == "mask" and (names := mentions(impression[0], diagnosis, leaks.names == "loose")):
+            text = before.rstrip()
+        elif leaks.impression == "mask" and (names := mentions(impression[0], diagnosis, loose)):
             attrition.leak("impression of a report", "masked", case, exam, names[0].words)
-            text = text[: impression.start()] + mask(impression[0], names)
+            text = before + mask(impression[0], names)
     # Names of the diagnosis in the rest.
-    names = mentions(text, diagnosis, leaks.names == "loose")
+    names = mentions(text, diagnosis, loose)
     if not names:
         return text
     action = _ACTIONS[leaks.diagnosis_in_results]
@@ -125,14 +121,18 @@ def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: L
 
 
 def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None:
-    """Find where the name of an examination states the diagnosis as what was seen. None where it does not, where the
-    name is that of a known examination, and where the name only asks for the disease ("test for gout")."""
+    """Find where the name of an examination states the diagnosis as what was seen ("Biopsy of melanoma"). None where it
+    does not, where it is the name of a known examination, and where it asks for the disease ("gout screen", "test for
+    gout")."""
     name = exam.removesuffix(PHYSICAL_SUFFIX)
     known = meaning(name)
     if (known.terms and known.whole) or examinations().find(name):
         return None
-    telling = (m for m in mentions(name, diagnosis, loose) if not TEST.match(name, m.end))
-    return next((mention for mention in telling if not _PATTERN.aim.search(name[: mention.start])), None)
+    for mention in mentions(name, diagnosis, loose):
+        is_sought = TEST.match(name, mention.end) or _PATTERN.aim.search(name[: mention.start])
+        if not is_sought:
+            return mention
+    return None
 
 
 _WORDS = phrases("told_results")
@@ -148,11 +148,13 @@ def before_emergency(text: str) -> str | None:
     """Return the present illness up to where it turns to what the emergency department of this visit found. None where
     it does not mention the emergency department of this visit."""
     for sentence, end in sentence_spans(text):
-        for match in _EMERGENCY.finditer(text, sentence, end):
-            start = clause_start(text, sentence, match.start())
-            before, clause = text[sentence : match.start()], text[start : match.start()]
-            if not _is_another_visit(before, clause, text[match.end() : end]):
-                return _PATTERN.loose_end.sub("", text[: match.start() if match["heading"] or match["line"] else start])
+        for department in _EMERGENCY.finditer(text, sentence, end):
+            position, clause = department.start(), clause_start(text, sentence, department.start())
+            if _is_another_visit(text[sentence:position], text[clause:position], text[department.end() : end]):
+                continue
+            # A heading ("ED course:") begins a new part; other words belong to their clause, which goes with them.
+            is_heading = department["heading"] or department["line"]
+            return _PATTERN.loose_end.sub("", text[: position if is_heading else clause])
     return None
 
 
@@ -163,10 +165,11 @@ def _is_another_visit(before: str, clause: str, after: str) -> bool:
     ``before`` are the words from the start of the sentence to the name of the department, ``clause`` those from the
     start of its clause; ``after`` are the words behind the name.
     """
-    opening = before.partition(",")[0]  # may give the time: "Last year, he was seen in the ED"
-    when = clause + " " + re.split(r"[,;]| and ", after)[0]
-    at_another_time = _ANOTHER_TIME.search(when) or _ANOTHER_TIME.search(opening)
-    return bool(_WORKS.search(clause) or (_VISITED.search(clause) and at_another_time))
+    # The time may be told at the start of the sentence ("Last year, he was seen in the ED") or around the department.
+    opening = before.partition(",")[0]
+    around = clause + " " + re.split(r"[,;]| and ", after)[0]
+    is_at_another_time = _ANOTHER_TIME.search(around) or _ANOTHER_TIME.search(opening)
+    return bool(_WORKS.search(clause) or (_VISITED.search(clause) and is_at_another_time))
 
 
 def tells_result(sentence: str) -> bool:

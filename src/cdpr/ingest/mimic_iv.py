@@ -37,15 +37,10 @@ _WORDS = phrases("mimic_iv")
 _CANCELLED, _ADDENDUM = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("cancelled", "addendum"))
 CHUNK = 500  # notes
 Row = Any  # a named tuple with the columns of a query of mimic_queries.yaml
-
-
-class Events(NamedTuple):
-    """The rows from which the results of some admissions are made, by ``hadm_id``. Their columns are those of the
-    queries ``laboratory_of``, ``microbiology_of`` and ``radiology_of`` in ``mimic_queries.yaml``."""
-
-    laboratory: dict[str, list[Row]]
-    microbiology: dict[str, list[Row]]
-    radiology: dict[str, list[Row]]
+# Rows from which results are made, by the query that reads them (``laboratory_of``, ``microbiology_of``,
+# ``radiology_of``) and by ``hadm_id``.
+Events = dict[str, dict[str, list[Row]]]
+_EVENT_QUERIES = ("laboratory_of", "microbiology_of", "radiology_of")
 
 
 class NamedResult(NamedTuple):
@@ -131,7 +126,7 @@ def _draft(note: Row, events: Events, attrition: Attrition) -> Draft:
 def _describe(note: Row, events: Events) -> str:
     """Describe a note without a word of the patient: its headings, and the numbers of rows in its time window. A
     warning about a rule that drops many cases quotes it as an example."""
-    laboratory, microbiology, radiology = (len(rows.get(note.hadm_id or "", ())) for rows in events)
+    laboratory, microbiology, radiology = (len(events[query].get(note.hadm_id or "", ())) for query in _EVENT_QUERIES)
     counts = f"{laboratory} laboratory results, {microbiology} rows of microbiology, {radiology} reports"
     return f"headings {outline(note.text)}; in the window {counts}"
 
@@ -194,14 +189,14 @@ def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
     are written."""
     admissions = [(note.subject_id, note.hadm_id) for note in notes if note.subject_id and note.hadm_id]
     if not admissions:
-        return Events({}, {}, {})
+        return {query: {} for query in _EVENT_QUERIES}
     subjects, stays = zip(*admissions, strict=True)
-    rows_by_case: list[dict[str, list[Row]]] = []
-    for query in ("laboratory_of", "microbiology_of", "radiology_of"):
+    events: Events = {}
+    for query in _EVENT_QUERIES:
         rows = tables.rows(statement(query), [min(subjects), max(subjects), list(stays)])
         # Rows of one admission follow one another.
-        rows_by_case.append({case: list(group) for case, group in groupby(rows, key=attrgetter("case_id"))})
-    return Events(*rows_by_case)
+        events[query] = {case: list(group) for case, group in groupby(rows, key=attrgetter("case_id"))}
+    return events
 
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
@@ -209,11 +204,11 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
     cultures, then radiology. Laboratory results whose names mean one examination are written together. Of several
     cultures or reports with one name the first is used, and the others are counted."""
     analytes: dict[str, list[Analyte]] = {}
-    for row in events.laboratory.get(case, ()):
+    for row in events["laboratory_of"].get(case, ()):
         analytes.setdefault(exam_key(row.exam), []).append(_analyte(row))
     results = {key: format_analytes(measured) for key, measured in analytes.items()}
-    cultures = _microbiology_results(events.microbiology.get(case, ()), attrition)
-    reports = _radiology_results(events.radiology.get(case, ()), attrition)
+    cultures = _microbiology_results(events["microbiology_of"].get(case, ()), attrition)
+    reports = _radiology_results(events["radiology_of"].get(case, ()), attrition)
     for what, named_results in (("microbiology rows", cultures), ("radiology reports", reports)):
         for result in named_results:
             new = {key: result.text for key in map(exam_key, result.names) if key not in results}
