@@ -14,14 +14,14 @@ from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
 from .flat_files import Element, IngestError, files_with_ending, flat_text, parse_json, read_text
-from .headings import group_number, numbered_groups, split_at_headings
+from .headings import numbered_groups, split_at_headings
 from .names import add_text, clean_name
 from .notes import is_reference, physical_results, split_off_examination
 from .texts import LONGEST_NAME, is_absent, language_of, one_line, patterns, phrases, quoted, says_something
 
 _WORDS = phrases("clinicalbench")
 NOTICE: str = _WORDS["notice"]
-_SECTION_NAMES = list(_WORDS["headings"])
+_SECTION_NAMES = ["", *_WORDS["headings"]]  # by the number of the heading, which counts from 1
 _PATTERN = patterns("clinicalbench", any_heading=numbered_groups(_WORDS["headings"].values()))
 _BLOCKS = _WORDS["blocks"]
 
@@ -124,7 +124,7 @@ def _sections(text: str, attrition: Attrition) -> dict[str, str]:
     attrition.count("summaries with text before the first heading", bool(parts) and says_something(before))
     sections: dict[str, str] = {}
     for heading, body in parts:
-        name = _SECTION_NAMES[group_number(heading)] if heading else ""
+        name = _SECTION_NAMES[heading.lastindex or 0] if heading else ""
         if name != "end":
             add_text(sections, name, body, separator="\n")
         elif "physical" in sections:  # the auxiliary examinations, which repeat the results

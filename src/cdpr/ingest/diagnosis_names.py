@@ -107,11 +107,10 @@ def _exact_pattern(diagnosis: str) -> re.Pattern[str]:
     """Compile a regular expression that matches any name of a diagnosis as whole words, the longest first, in singular
     or plural, with any punctuation between the words."""
     names = sorted(names_of(diagnosis), key=lambda name: (-len(name), name))
-    expressions = [_name_pattern(name) for name in names if CHINESE.search(name)]
+    # A name begins where a word does; Chinese has no spaces between words.
+    chinese = [_name_pattern(name) for name in names if CHINESE.search(name)]
     others = "|".join(_name_pattern(name) for name in names if not CHINESE.search(name))
-    if others:  # only where a word begins; Chinese has no spaces between words
-        expressions.insert(0, rf"(?<!\w)(?:{others})")
-    return re.compile("|".join(expressions) or _NOTHING)
+    return re.compile("|".join([rf"(?<!\w)(?:{others})", *chinese] if others else chinese) or _NOTHING)
 
 
 def _name_pattern(name: str) -> str:
@@ -171,12 +170,10 @@ def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bo
     if TEST.match(text, end):
         return True
     before = _PATTERN.kind.search(text, max(0, start - 40), start)  # an adjective such as "rheumatoid"
-    if before is None:
+    if before is None or any(word in diagnosis.casefold() for word in _synonyms(before[1].casefold())):
         return False
-    adjective = before[1]
-    is_of_diagnosis = any(word in diagnosis.casefold() for word in _synonyms(adjective.casefold()))
-    is_qualifier = _PATTERN.qualifier.match(f"{adjective} x")  # "chronic": it stands before another word
-    return not (is_of_diagnosis or is_qualifier or _PATTERN.sure.fullmatch(adjective))
+    # "Chronic" (followed by a space, as the expression wants it) and "typical" make no other disease.
+    return not (_PATTERN.qualifier.match(f"{before[1]} x") or _PATTERN.sure.fullmatch(before[1]))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -189,26 +186,16 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
     for name in dict.fromkeys((whole, leading, _without_qualifiers(leading))):
         outside_brackets = re.sub(r"\([^)]*\)", " ", name)
         words = [word for word in _PATTERN.word.findall(outside_brackets) if word.casefold() not in _LINKING]
-        expressions += _bracket_patterns(name)
+        # "COPD" in "Chronic obstructive pulmonary disease (COPD)".
+        expressions += [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
+        # "AMI" for "Acute myocardial infarction"; two letters have too many meanings.
         if 3 <= len(words) <= 5 and not CHINESE.search(name):
-            expressions.append(_initials_pattern(words))
+            expressions.append("".join(word[0].upper() for word in words) + r"(?!\w)")
         if 3 <= len(words) <= 5 and name == _without_qualifiers(name):
             expressions += _shortened_patterns(words)
         telling = _telling_words(words)
         expressions += [*_reordered_patterns(telling), *_disease_word_patterns(telling)]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(expressions))})" if expressions else _NOTHING)
-
-
-def _bracket_patterns(name: str) -> list[str]:
-    """Return regular expressions for the texts in brackets within a name: "COPD" in "Chronic obstructive pulmonary
-    disease (COPD)"."""
-    return [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
-
-
-def _initials_pattern(words: Sequence[str]) -> str:
-    """Return a regular expression for the initials of a name: "AMI" for "Acute myocardial infarction". Callers pass at
-    least three words, because two letters have too many meanings."""
-    return "".join(word[0].upper() for word in words) + r"(?!\w)"
 
 
 def _shortened_patterns(words: Sequence[str]) -> list[str]:

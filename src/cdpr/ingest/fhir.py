@@ -280,9 +280,8 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     best = min((place for *place, _ in candidates), default=None)
     equals = [condition for *place, condition in candidates if place == best]
     equals = equals or _unnamed_diagnoses(case, others, by_onset, attrition)
-    ranks = [_illness_rank(condition) or 0 for condition in equals]
-    primary = equals[ranks.index(min(ranks))] if ranks else None
-    is_doubtful = len(ranks) > 1 and ranks.count(min(ranks)) > 1
+    primary = min(equals, key=lambda condition: _illness_rank(condition) or 0, default=None)
+    is_doubtful = sum(_illness_rank(one) == _illness_rank(primary) for one in equals if primary) > 1
     attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", is_doubtful)
     return primary, [one_line(text) for text in complaints]
 
@@ -337,20 +336,18 @@ def _person(case: _Case) -> Person:
     born = patient.moment("birthDate") if patient else None
     if born is None or start is None or start.date() < born.date():
         return Person(sex, None)
-    had_birthday = (start.month, start.day) >= (born.month, born.day)
-    whole_years = start.year - born.year - (not had_birthday)
+    # Less one where the birthday is still to come.
+    whole_years = start.year - born.year - ((start.month, start.day) < (born.month, born.day))
     # Before the first birthday the fraction stays below one, also in a leap year.
-    days = (start.date() - born.date()).days
-    return Person(sex, whole_years or min(days / 365.25, 0.999))
+    return Person(sex, whole_years or min((start.date() - born.date()).days / 365.25, 0.999))
 
 
 def _family_history(case: _Case) -> Iterator[str]:
     """Yield the conditions of relatives, each as ``Mother: asthma``."""
     for relative in of_kind(case.resources, "FamilyMemberHistory"):
         who = relative.display("relationship") or "Relative"
-        for condition in relative.children("condition"):
-            if disease := condition.display("code"):
-                yield f"{who}: {disease}"
+        diseases = (condition.display("code") for condition in relative.children("condition"))
+        yield from (f"{who}: {disease}" for disease in diseases if disease)
 
 
 def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str, str]]:
@@ -379,8 +376,7 @@ def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]
     for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
-        states = {resource.text("status"), resource.text("docStatus")}
-        if not states.isdisjoint(_WORDS["withdrawn"]):
+        if {resource.text("status"), resource.text("docStatus")}.intersection(_WORDS["withdrawn"]):
             attrition.count("notes that are superseded or withdrawn")
             continue
         yield from ((text, True) for text in resource.attached_texts(_note_attachments(resource), attrition))

@@ -6,7 +6,7 @@ added to the examination that reports its quantity, as in MIMIC-IV. Of a repeate
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -121,11 +121,16 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
     results by examination, and the social history as a list of texts. Resources that cannot be used are counted."""
     collector = _Collector(person, attrition)
     panels, lists = _name_panels(resources, attrition)
-    cultures = _name_cultures(resources, panels, person)
+    # The test of each specimen, by the reference to it: the susceptibilities of what grew there belong to it.
+    cultures: dict[str, str] = {}
+    for one in of_kind(resources, "Observation"):
+        specimen, panel = _specimen_reference(one), panels.get(id(one.value), "")
+        if specimen and not _PATTERN.susceptibility.search(one.display("code")):
+            cultures[specimen] = _examination_key(one, _read_analytes(one, person), panel) or ""
     for resource in resources:
         if resource.kind == "Observation" and id(resource.value) not in lists:
             panel = panels.get(id(resource.value), "")
-            if not panel and _is_susceptibility(resource):
+            if not panel and _PATTERN.susceptibility.search(resource.display("code")):
                 panel = cultures.get(_specimen_reference(resource), "Antibiotic Susceptibility")
             collector.add_observation(resource, panel)
         elif resource.kind == "DiagnosticReport":
@@ -158,23 +163,6 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
             if resource.kind == "Observation" and not read_value(resource):
                 lists.add(id(resource.value))
     return panels, lists
-
-
-def _name_cultures(resources: Iterable[Resource], panels: Mapping[int, str], person: Person) -> dict[str, str]:
-    """Return the examination key of the test of each specimen, by the reference to the specimen. The susceptibilities
-    of what grew there belong to it. ``panels`` is the first result of :func:`_name_panels`."""
-    cultures: dict[str, str] = {}
-    for observation in of_kind(resources, "Observation"):
-        specimen = _specimen_reference(observation)
-        if specimen and not _is_susceptibility(observation):
-            panel, analytes = panels.get(id(observation.value), ""), _read_analytes(observation, person)
-            cultures[specimen] = _examination_key(observation, analytes, panel) or ""
-    return cultures
-
-
-def _is_susceptibility(observation: Resource) -> bool:
-    """Whether an observation says how an antibiotic acts on what was cultured."""
-    return _PATTERN.susceptibility.search(observation.display("code")) is not None
 
 
 def _is_final(content: FhirElement, attrition: Attrition, what: str) -> bool:
@@ -222,15 +210,12 @@ def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str
         return _vocabulary_name(panel)
     # No report lists it: it is an examination of its own, or belongs to the one that reports its quantities.
     fluid, labels = _fluid(resource), [analyte.label for analyte in analytes]
-    known_name = _vocabulary_name(own)
-    if len(labels) > 1 and examinations().find(known_name):
-        return known_name
-    reporting = filter(None, (panel_of(name, fluid) for name in (*labels, own)))
-    if reporting_panel := next(reporting, None):
-        return reporting_panel
-    if fluid not in ("", "Blood"):
-        return _vocabulary_name(f"{own} ({fluid})")
-    return known_name if says_something(own) else None
+    if len(labels) > 1 and examinations().find(_vocabulary_name(own)):
+        return _vocabulary_name(own)
+    reporting_panel = next(filter(None, (panel_of(name, fluid) for name in (*labels, own))), None)
+    if reporting_panel is None and fluid not in ("", "Blood"):
+        own = f"{own} ({fluid})"
+    return reporting_panel or (_vocabulary_name(own) if says_something(own) else None)
 
 
 def _vocabulary_name(name: str) -> str:
@@ -315,14 +300,12 @@ def _is_range_for(span: FhirElement, person: Person) -> bool:
     """Whether a reference range is one of healthy people of this person's sex and age. A range for one sex or age does
     not hold for a person whose sex or age is unknown."""
     kinds = _concept_words(span.child("type"))
-    is_of_healthy = not kinds or not kinds.isdisjoint(_WORDS["healthy"])
     groups = map(_concept_words, span.children("appliesTo"))  # sexes, pregnancy, ...
     is_of_sex = all(words & _SEXES.get(person.sex, set()) for words in groups)
     low, high = (_age_in_years(span.child("age").child(name)) for name in ("low", "high"))
-    has_age = low is not None or high is not None
     years = math.nan if person.years is None else person.years  # nan is within no bounds
-    is_of_age = not has_age or (low or 0) <= years <= (math.inf if high is None else high)
-    return is_of_healthy and is_of_sex and is_of_age
+    is_of_age = low is high is None or (low or 0) <= years <= (math.inf if high is None else high)
+    return is_of_sex and is_of_age and (not kinds or not kinds.isdisjoint(_WORDS["healthy"]))
 
 
 def _concept_words(concept: FhirElement) -> set[str]:

@@ -10,15 +10,9 @@ _PATTERN = patterns("texts")
 
 
 def numbered_groups(expressions: Iterable[str]) -> str:
-    """Return a regular expression that matches any of ``expressions``, each as a named group "s0", "s1", ... By the
-    name :func:`group_number` finds which one matched."""
-    return "|".join(f"(?P<s{number}>{expression})" for number, expression in enumerate(expressions))
-
-
-def group_number(match: re.Match[str]) -> int:
-    """Return the index of the expression that matched: of a match of :func:`numbered_groups`, whose groups are called
-    "s0", "s1", ..."""
-    return int(str(match.lastgroup)[1:])
+    """Return a regular expression that matches any of ``expressions``, each as a group: ``(a)|(b)``. The expressions
+    have no groups of their own, so ``match.lastindex`` is the number of the one that matched, counted from 1."""
+    return "|".join(f"({expression})" for expression in expressions)
 
 
 def spans_between(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

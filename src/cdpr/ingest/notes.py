@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
-from .headings import group_number, numbered_groups, spans_between, split_at_headings
+from .headings import numbered_groups, spans_between, split_at_headings
 from .names import add_text, physical_key
 from .texts import one_line, patterns, phrases, plain_text, says_something, shape, visible
 
@@ -113,7 +113,7 @@ def _find_headings(text: str) -> Iterator[_Heading]:
         is_alone = line[:1].isupper() and 2 <= len(line.split()) <= 5
         may_be_heading = ":" in line or is_alone or _stands_out(line)  # asked first, because matching takes longer
         if may_be_heading and (match := _NOTE.heading.match(text, start)):
-            number = group_number(match)
+            number = (match.lastindex or 0) - 1
             is_short = number >= len(_HEADINGS)
             heading = _Heading(match.start(), match.end(), number, _ALL_HEADINGS[number][0], is_short)
             if ":" in match[0] or ((_stands_out(match[0]) or is_alone) and not heading.is_short):
@@ -242,9 +242,9 @@ def _opens_another_section(line: str, is_marked: bool, is_apart: bool) -> bool:
     if not is_heading or _is_heading_within(name):
         return False
     is_alone = is_marked or (is_apart and not says_something(line[titled.end() :]))
+    # A heading of which no word is one of an examination.
     words = set(re.findall(r"[a-z]+", name.casefold())).difference(_PLAIN_WORDS)
-    is_foreign = not any(map(_EXAM.part.fullmatch, words))  # no word of it is one of an examination
-    return bool(_EXAM.other.search(name)) or (is_alone and is_foreign)
+    return bool(_EXAM.other.search(name)) or (is_alone and not any(map(_EXAM.part.fullmatch, words)))
 
 
 def _is_heading_within(name: str) -> bool:
