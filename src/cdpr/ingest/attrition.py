@@ -21,11 +21,11 @@ _LISTED = 20  # dropped cases of one rule
 
 @dataclass(frozen=True)
 class Incident:
-    """A dropped case, where ``what`` is the rule that dropped it, or a leak in a case, where ``what`` is the kind of
-    leak.
+    """A case that was dropped, or a leak in a case.
 
-    ``case`` is the identifier of the case. ``action`` says what was done: ``dropped``, ``masked``, ``removed`` or
-    ``kept``. ``place`` is the section or examination, ``name`` the words of the text that name the diagnosis.
+    ``case`` is the identifier of the case, ``what`` the rule that dropped it or the kind of leak. ``action`` says what
+    was done: ``dropped``, ``masked``, ``removed`` or ``kept``. ``place`` is the section or examination, ``name`` the
+    words of the text that name the diagnosis.
     """
 
     case: str
@@ -86,8 +86,9 @@ class Attrition:
     ``read`` and ``kept`` are numbers of cases, ``splits`` the kept cases by split. ``incidents`` are all dropped cases
     and all leaks; they have identifiers and words of the cases, and are as confidential as these. ``events`` counts
     what happened to rows and texts, by a description ("laboratory rows without a result"). ``warnings`` are sentences
-    for the user. ``tables`` has an entry for each table of the source: the number of its rows, or the words with which
-    the descriptions of its events begin ("laboratory rows"). The result of :meth:`report` has numbers only.
+    for the user. ``tables`` has an entry for each table of the source: 1200 for a table of 1200 rows that are not
+    counted further, or "laboratory rows" for one whose rows are counted in ``events`` by descriptions that begin so.
+    The result of :meth:`report` has numbers only.
     """
 
     dataset: str
@@ -134,12 +135,11 @@ class Attrition:
         return {rule: numbers for rule, numbers in cases.items() if numbers}
 
     def warn_of_frequent_rules(self) -> None:
-        """Warn of each rule that drops more than a tenth of the cases. Examples say where the reasons are, without a
-        word of a case. The last rule drops cases beyond the number that the user wants, so there is no warning of
-        it."""
+        """Warn of each rule that drops more than a tenth of the cases, with examples. There is no warning of the last
+        rule, which drops cases beyond the number that the user wants."""
         for rule, cases in self.dropped.items():
             if len(cases) > _FREQUENT * self.read and rule != RULES[-1]:
-                # Descriptions without a patient's words.
+                # They describe cases without a patient's words: "line 7".
                 places = list(dict.fromkeys(i.place for i in self.incidents if i.what == rule and i.place))
                 examples = "; ".join(f"({number}) {place}" for number, place in enumerate(places[:_EXAMPLES], 1))
                 share = f"{len(cases):,} of {self.read:,} cases ({len(cases) / self.read:.0%})"
@@ -180,7 +180,8 @@ class Attrition:
         rule lists the first cases that it dropped."""
         yield f"{self.dataset}: kept {self.kept} of {self.read} cases {self.splits or ''}".rstrip()
         for step, cases in zip(self.steps(), self.dropped.values(), strict=True):
-            names = f" ({', '.join(map(quoted, cases[:_LISTED]))}{', ...' * (len(cases) > _LISTED)})"
+            more = ", ..." if len(cases) > _LISTED else ""
+            names = f" ({', '.join(map(quoted, cases[:_LISTED]))}{more})"
             yield f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}{names if identifiers else ''}"
         yield from (f"  {leak.cases:>8} cases: {leak.leak} ({leak.action})" for leak in self.leaks())
         yield from (f"  {line}" for line in self.table_lines())
@@ -191,18 +192,19 @@ class Attrition:
         for name, rows in self.tables.items():
             if isinstance(rows, int):
                 yield f"{name}: {rows:,} rows read"
-            else:
+            else:  # the words with which its events begin
                 counts = self.counts_after(rows)
                 used = counts.pop("used", 0)
                 others = [f"; {count:,} {reason}" for reason, count in counts.most_common() if count]
                 yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
 
     def count_left_out(self) -> None:
-        """Count, for each table, the rows of cases whose note was left out: all rows that no other event has
-        counted."""
-        for what in (what for what in self.tables.values() if isinstance(what, str)):
-            left_out = self.events[what] - self.counts_after(what).total()
-            self.count(f"{what} of cases whose note was left out", left_out)
+        """Count, for each table whose rows are counted in ``events``, the rows of cases whose note was left out: all
+        rows that no other event has counted."""
+        for rows in self.tables.values():
+            if isinstance(rows, str):
+                left_out = self.events[rows] - self.counts_after(rows).total()
+                self.count(f"{rows} of cases whose note was left out", left_out)
 
     def rows(self) -> list[dict[str, str]]:
         """Return all incidents as rows of a table, sorted by case. Cases without an identifier may give equal rows; all

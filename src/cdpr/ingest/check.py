@@ -61,19 +61,15 @@ class Report:
         """
         quiet = self.credentialed and not show_values
         keys = [list(case.key_pertinent_results_dict) for case in self.cases]
-        free = [sum(map(is_physical, case_keys)) for case_keys in keys]  # numbers of physical items, by case
-        charged = [len(case_keys) - number for case_keys, number in zip(keys, free, strict=True)]
+        physical = [sum(map(is_physical, case_keys)) for case_keys in keys]  # numbers of items, by case
+        charged = [len(case_keys) - number for case_keys, number in zip(keys, physical, strict=True)]
         names = Counter(key for case_keys in keys for key in case_keys if not is_physical(key))
-        prices = {name: price_of(name, self.costs, self.catalogue) for name in names}
-        unpriced = review(names, self.costs, self.catalogue)
-        listed = [row for row in unpriced if not quiet or row["cases"] >= _COMMON][:_SHOWN]
-        sizes = {"examinations": charged, "physical items": free} if self.cases else {}
         text = environment(package).get_template("check_export.txt").render(
             quoted=quoted, median=median, report=self, quiet=quiet, shown=_SHOWN, common=_COMMON, names=names,
             problems=_group_by_kind(self.problems, quiet), doubts=_group_by_kind(doubtful_cells(self.export), quiet),
-            unlisted=self.export.unlisted(), sizes=sizes, missing=unpriced,
-            own=sum(price.how == "override" for price in prices.values()),
-            listed=[row | {"usd": prices[row["examination"]].usd} for row in listed],
+            unlisted=self.export.unlisted(), missing=review(names, self.costs, self.catalogue),
+            sizes={"examinations": charged, "physical items": physical} if self.cases else {},
+            prices={name: price_of(name, self.costs, self.catalogue) for name in names},
         )  # fmt: skip
         return text.removesuffix("\n")
 
@@ -86,6 +82,7 @@ def check(settings: Settings, path: str | Path) -> Report:
     """
     overrides, folder = settings.data.price_overrides, Path(path)
     options = settings.data.private.model_dump() | {"path": str(folder)}
+    # As for a data set with this path: its texts are withheld unless the settings say that they are free.
     credentialed = type(settings.data.private)(**options).credentialed
     catalogue = load_catalogue(place_of_service=settings.costs.place_of_service)
     catalogue = with_overrides(catalogue, overrides) if overrides else catalogue
@@ -115,7 +112,7 @@ def _group_by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[s
     kinds: dict[tuple[str, str, str], list[IngestError]] = {}
     for problem in problems:
         shown = problem.without_text() if quiet else problem
-        field = re.sub(r"\[\d+\]", "[]", shown.field or "")
+        field = re.sub(r"\[\d+\]", "[]", shown.field or "")  # results[3].value is alike to results[4].value
         kinds.setdefault((shown.path.name, field, shown.remedy), []).append(shown)
     return {kind: sorted(group, key=lambda problem: problem.line or 0) for kind, group in kinds.items()}
 

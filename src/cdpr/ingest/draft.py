@@ -25,8 +25,8 @@ class Draft:
 
     ``history`` has texts by section of the case summary; ``results`` and ``physical`` have texts by examination key.
     ``diagnosis`` is the primary one, ``final_diagnosis`` the source's whole text if it says more. ``subject_key`` is
-    the patient's identifier; if empty, the case's is used. ``language`` is that of the source; if None, that of
-    complaint and present illness is used.
+    the patient's identifier; if empty, the case's is used. ``language`` is what the source says of it; if it is None,
+    complaint and present illness decide.
 
     ``rejected`` is the rule by which the importer already found the case unusable, None if it did not. ``where``
     describes the case without a word of it; a warning about a rule that drops many cases quotes it as an example.
@@ -85,6 +85,7 @@ class Import:
         if controlled is None:
             return None
         history, results = controlled
+        # Where every case has a physical examination, it takes another one to make a case.
         examinations = set(results).difference(draft.physical if draft.needs_physical else ())
         if rule := missing_content(history, examinations):
             attrition.drop(rule, draft.note_id, draft.where)
@@ -107,7 +108,7 @@ class Import:
         without content, and entries whose name is no examination, are left out and counted."""
         absent = {key for key, text in draft.results.items() if is_absent(text)}
         self.attrition.count("results that say that there is none", len(absent))
-        # Names such as "Assessment".
+        # Their names say that nothing is examined ("Assessment").
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
         self.attrition.count(NO_EXAMINATION, len(remarks))
         results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks | absent}
@@ -121,9 +122,12 @@ Importer = Callable[[Any, Import], Iterator[CaseRecord]]
 def _clean_history(draft: Draft) -> dict[str, str]:
     """Return the sections of a draft's history that say something, as plain text. Line ends are kept, because they may
     end a sentence; empty lines are removed."""
-    texts = {name: plain_text(visible(text)) for name, text in draft.history.items()}
-    lines = {name: map(one_line, text.splitlines()) for name, text in texts.items() if not is_absent(text)}
-    return {name: "\n".join(filter(None, section)) for name, section in lines.items()}
+    history: dict[str, str] = {}
+    for name, raw in draft.history.items():
+        text = plain_text(visible(raw))
+        if not is_absent(text):
+            history[name] = "\n".join(filter(None, map(one_line, text.splitlines())))
+    return history
 
 
 def _failed_rule(draft: Draft) -> str | None:

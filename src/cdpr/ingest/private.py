@@ -27,7 +27,7 @@ FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
 CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
 _FORMULA = re.compile(r'="(.*)"', re.DOTALL)  # how a table keeps a spreadsheet from reading a number
 _SHOWN = 3  # cells of a warning
-_MARKS = {"comma": (",", "."), "point": (".", ",")}
+_MARKS = {"comma": (",", "."), "point": (".", ",")}  # of decimals and of thousands
 _NUMBER = re.compile(r"[<>≤≥=\s]*[-+]?\d{1,3}(?:([.,' ])\d{3})*(?:[.,]\d+)?|[<>≤≥=\s]*[-+]?\d+(?:[.,]\d+)?")
 _POWER_OF_TEN = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,2}")
 
@@ -52,8 +52,9 @@ class Export:
 
     ``cases`` and ``results`` are the rows that could be read. Any of ``problems`` is a reason to refuse the data set.
     ``ignored`` counts filled fields that the format does not have, by file and column. ``is_whole``: every row of
-    ``cases.csv`` could be read. ``ends`` has a row for each table with the number of its last line. ``decimal_mark`` is
-    the mark in its numbers, ``comma`` or ``point``; None as in Python.
+    ``cases.csv`` could be read. ``ends`` has a row for each table whose only field, ``rows``, is the number of its last
+    line: a spreadsheet may have cut the table there. ``decimal_mark`` is the mark in its numbers, ``comma`` or
+    ``point``; None as in Python.
     """
 
     cases: list[Row] = field(default_factory=list)
@@ -67,7 +68,7 @@ class Export:
     def unlisted(self) -> list[Row]:
         """Return the results of cases that ``cases.csv`` does not list; empty where that file could not be read
         whole."""
-        case_ids = {row["case_id"] for row in self.cases} | {""}
+        case_ids = {row["case_id"] for row in self.cases} | {""}  # rows without one are problems of their own
         return [row for row in self.results if row["case_id"] not in case_ids] if self.is_whole else []
 
 
@@ -90,10 +91,11 @@ def doubtful_cells(export: Export) -> Iterator[IngestError]:
     IngestError that is only a warning; a field is listed once."""
     for row in (*export.cases, *export.results, *export.ends):
         for name, text in row.value.items():
+            # The "slips" are what spreadsheets do to cells: each with a pattern, a column or all, a warning, a remedy.
             for slip in FORMAT["slips"]:
-                has_unit = name == "value" and row.value.get("unit") and "unit" in slip["problem"]
-                fits = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
-                if fits and slip.get("column", name) == name and not has_unit:
+                is_known_unit = "unit" in slip["problem"] and name == "value" and row.value.get("unit")
+                looks_like_slip = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
+                if looks_like_slip and slip.get("column", name) == name and not is_known_unit:
                     yield row.error(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
                     break
 
@@ -113,10 +115,10 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
                 with as_problems(export.problems):
                     _read_object(Row(parse_json(objects, text, line), objects, line), export)
         return export
-    known = len(export.problems)  # problems so far
+    problems_before = len(export.problems)
     with as_problems(export.problems):
         _read_table(cases, CASE_COLUMNS, export.cases, export)
-    export.is_whole = len(export.problems) == known
+    export.is_whole = len(export.problems) == problems_before
     with as_problems(export.problems):
         _read_table(results, RESULT_COLUMNS, export.results, export)
     return export
@@ -131,18 +133,17 @@ def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
 
 
 def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
-    """Read a CSV table and append its rows to ``rows``, with fields stripped. The header must have ``columns``, in any
-    order and among others. A row that cannot be read is added to the problems of the export."""
-    # The header: names of columns in lower case.
+    """Read the CSV table ``path`` and append its rows to ``rows``, with fields stripped. The header must have
+    ``columns``, in any order and among others. A row that cannot be read is added to the problems of the export.
+    Raises IngestError for a file that is no such table."""
     lines = csv_rows(path)
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
     names = [one_line(visible(name)).casefold() for name in header]
     remedies = {c: "add this column" + ("" if c in FORMAT["filled"] else "; it may be empty") for c in columns}
-    if faults := list(header_errors(path, line, names, remedies)):
-        export.problems += faults
+    if errors := list(header_errors(path, line, names, remedies)):
+        export.problems += errors
         return
-    # The rows: each is checked, cleaned and appended.
     for line, fields in lines:
         fields = [visible(field).strip() for field in fields]
         with as_problems(export.problems):
@@ -219,10 +220,10 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     is left out; a field that breaks its rule is empty. Both are added to the problems of the export."""
     attrition.count("fields that the layout does not know", export.ignored.total())
     workups = _collect_results(export, attrition)
-    numbers: set[str] = set()
+    numbers: set[str] = set()  # of the cases so far
     for row in _valid_rows(export.cases, export):
         number, age, sex = row["case_id"], row["age"], row["sex"]
-        if number in numbers:  # of an earlier case
+        if number in numbers:
             remedy = FORMAT["rules"]["case_id"]["empty"]
             export.problems.append(row.error("case_id", f"{quoted(number)} stands twice", remedy))
         if not number or number in numbers:
@@ -244,21 +245,20 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
 def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
     """Yield the rows with numbers in Python's notation. A field that breaks its rule in ``private_format.yaml`` is made
     empty and added to the problems of the export."""
-    problems = export.problems
-    mark, other = _MARKS.get(export.decimal_mark or "", ("", ""))
-    numbers = FORMAT["numbers"] if mark else ()
+    decimal_mark, thousands_mark = _MARKS.get(export.decimal_mark or "", ("", ""))
     for row in rows:
         fields = dict(row.value)
-        for name in numbers:
+        for name in FORMAT["numbers"] if decimal_mark else ():
             if _NUMBER.fullmatch(fields.get(name, "")):
-                fields[name] = fields[name].replace(other, "").replace(mark, ".")
+                fields[name] = fields[name].replace(thousands_mark, "").replace(decimal_mark, ".")
         for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
-            # The case around an object in JSON says what it belongs to.
-            if text == "" and rule.get("empty") and not (name == "case_id" and row.place):
-                problems.append(row.error(name, "is empty", rule["empty"]))
+            # A result within a case in JSON belongs to that case.
+            has_case = name == "case_id" and row.place
+            if text == "" and rule.get("empty") and not has_case:
+                export.problems.append(row.error(name, "is empty", rule["empty"]))
             if text and not re.fullmatch(rule["fits"], text, re.IGNORECASE):
-                problems.append(row.error(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
+                export.problems.append(row.error(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
                 fields[name] = ""
         yield row.with_fields(fields)
 
@@ -266,25 +266,24 @@ def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
 def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
     """Collect the results of each case, in the order of their ``sequence``; returns them by the number of the case.
     Names of an examination that differ only in upper and lower case are one."""
-    rows = _valid_rows(export.results, export)
-    # Sort the rows by case and sequence.
-    placed = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row) for row in rows]
-    placed.sort(key=lambda entry: entry[:3])
+    # In an order that does not depend on that of the file: by case, sequence, and then by the fields.
+    rows = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row)
+            for row in _valid_rows(export.results, export)]  # fmt: skip
     workups: dict[str, Workup] = defaultdict(Workup)
-    spelled: dict[tuple[str, str], str] = {}  # the first spelling of each name, by case
-    for case, sequence, _, row in placed:
+    first_spellings: dict[tuple[str, str], str] = {}  # of each name, by case
+    for case, sequence, _, row in sorted(rows, key=lambda entry: entry[:3]):
         attrition.count("result rows")
         key = _examination_key(row, export.problems)
-        if not case or not key or not row["category"] or sequence == math.inf:
+        if not case or not key or not row["category"] or sequence == math.inf:  # a problem that is listed already
             continue
-        report, measured = one_line(row["report"]), not is_absent(row["value"])
-        if not measured and is_absent(report):
+        report, is_measured = one_line(row["report"]), not is_absent(row["value"])
+        if not is_measured and is_absent(report):
             attrition.count("result rows without a result")
             continue
-        key = spelled.setdefault((case, normalise(key) or key), key)
+        key = first_spellings.setdefault((case, normalise(key) or key), key)
         text = f"{one_line(row['item'])}: {report}" if row["item"] else report
-        if not workups[case].add(key, _analyte(row, export.problems) if measured else text):
-            attrition.count("repeated items" if measured else "repeated reports")
+        if not workups[case].add(key, _analyte(row, export.problems) if is_measured else text):
+            attrition.count("repeated items" if is_measured else "repeated reports")
     return workups
 
 
