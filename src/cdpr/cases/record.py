@@ -71,7 +71,7 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
 
 
 _SPLIT = re.compile(r'"split": ?"(\w+)"')
-_TAIL = 512  # characters; our own files name the split near the end of a line
+_TAIL = 512  # characters at the end of a line, where our own files name the split
 
 
 class RecordError(ValueError):
@@ -100,9 +100,9 @@ def iterate_records(path: str | Path, split: str | None = None) -> Iterator[Case
         number = 0
         try:
             for number, line in enumerate(lines, 1):
-                # Within a text the quotes would be escaped.
-                match = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
-                if match is not None and match[1] != split:
+                # The field "split" itself, not a text that quotes it: there the quotes would be escaped.
+                named_split = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
+                if named_split is not None and named_split[1] != split:
                     continue
                 record = _parse(path, number, line)
                 if record.note_id in first_lines:

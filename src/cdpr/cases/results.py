@@ -13,7 +13,7 @@ from dataclasses import dataclass
 _FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Comments")
 _SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_FIELDS) + r"): (?P<text>.*)$")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
-_LISTED = re.compile(
+_LISTED = re.compile(  # "Serum sodium 128 mmol/L (135-145)"
     r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?"
     r"\((?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)\)"
 )
@@ -56,13 +56,15 @@ class Analyte:
 
     @property
     def grade(self) -> int:
-        """How far a number is beyond the limit of its reference range, in half doublings, rounded down: 2 at twice the
-        upper limit or half the lower limit; 0 close to the limit, within it, and where that is unknown."""
+        """How far a number is beyond its reference range, on a logarithmic scale: 1 from 1.4 times the upper limit, 2
+        from twice, 4 from four times; likewise below the lower limit (2 from a half). 0 within the range, close to it,
+        and where either is unknown."""
         number = self.number
         limit = self.high if self.level == "high" else self.low
         if number is None or self.level not in ("low", "high") or not limit or number <= 0:
             return 0
-        return int(2 * abs(math.log2(number / limit)))
+        doublings = abs(math.log2(number / limit))
+        return int(2 * doublings)
 
 
 def format_analytes(analytes: Iterable[Analyte]) -> str:
@@ -88,9 +90,9 @@ def parse_analytes(text: str) -> list[Analyte]:
     with reference ranges in brackets. Returns an empty list for a text in neither layout (a report in words)."""
     analytes: list[dict] = []
     for segment in text.split("; "):
-        match = _SEGMENT.match(segment)
+        match = _SEGMENT.match(segment)  # "Sodium: Value: 128", then "Units: mmol/L"
         if match is None:
-            if not analytes:
+            if not analytes:  # the text does not begin in this layout
                 return _parse_list(text)
             continue
         if match["label"] is not None or not analytes:

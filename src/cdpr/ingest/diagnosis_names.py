@@ -16,7 +16,6 @@ BLANK = "___"
 _WORDS = phrases("diagnosis_names")
 _PATTERN = patterns("diagnosis_names")
 TEST = _PATTERN.test
-_TISSUE, _LINKING = frozenset(_WORDS["tissue"]), frozenset(_WORDS["linking"])
 _TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])
 # Between two words of a name: up to three other words of the same sentence.
 _NOTHING = r"(?!)"  # matches no text
@@ -185,7 +184,7 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
     leading = leading_disease(whole)
     for name in dict.fromkeys((whole, leading, _without_qualifiers(leading))):
         outside_brackets = re.sub(r"\([^)]*\)", " ", name)
-        words = [word for word in _PATTERN.word.findall(outside_brackets) if word.casefold() not in _LINKING]
+        words = [word for word in _PATTERN.word.findall(outside_brackets) if word.casefold() not in _WORDS["linking"]]
         # "COPD" in "Chronic obstructive pulmonary disease (COPD)".
         expressions += [rf"{re.escape(short)}(?!\w)" for short in _PATTERN.bracketed.findall(name)]
         # "AMI" for "Acute myocardial infarction"; two letters have too many meanings.
@@ -228,7 +227,7 @@ def _disease_word_patterns(telling: Sequence[str]) -> list[str]:
     """Return regular expressions for single words that name a disease by themselves: "pancreatitis" of "Gallstone
     pancreatitis". ``telling`` are the words of a name that give the diagnosis away. Changes of a tissue ("fibrosis")
     are left out, since many diseases have them."""
-    diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _TISSUE]
+    diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _WORDS["tissue"]]
     return [f"(?i:{_inflected_pattern(word)})" for word in diseases]
 
 

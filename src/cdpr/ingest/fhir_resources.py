@@ -28,7 +28,6 @@ _KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")
 _LOCAL_REFERENCE = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")
 _WORDS = phrases("fhir")
-_PLAIN, _MARKED, _R4_NAMES = _WORDS["plain"], _WORDS["marked"], _WORDS["stu3"]
 _STU3 = "resources with element names of FHIR STU3"
 _WITH_CODE = ("Observation", "DiagnosticReport", "Condition", "Procedure")
 
@@ -149,7 +148,7 @@ class Resource(FhirElement):
     def _rename_stu3_names(self) -> bool:
         """Rename elements with a name of FHIR STU3 (the version before R4) to their name in R4, in place. Returns
         whether there were any. If an element occurs under both names, the one later in the file is kept."""
-        names = _R4_NAMES.get(self.kind, {})
+        names = _WORDS["stu3"].get(self.kind, {})
         renamed = {names.get(name, name): content for name, content in self.value.items()}
         is_older = bool(names.keys() & self.value.keys())
         self.value.clear()
@@ -193,7 +192,8 @@ class Resource(FhirElement):
         header = Message()  # the parser of mail, for "text/plain; charset=latin1"
         header["Content-Type"] = attachment.text("contentType")
         kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
-        if not attachment.text("contentType") or kind not in (*_PLAIN, *_MARKED) or not attachment.text("data"):
+        is_text = attachment.text("contentType") and kind in (*_WORDS["plain"], *_WORDS["marked"])
+        if not is_text or not attachment.text("data"):
             return None
         try:
             data = base64.b64decode("".join(attachment.text("data").split()), validate=True)
@@ -201,7 +201,7 @@ class Resource(FhirElement):
         except (ValueError, LookupError):  # no base64, another charset, or an unknown one
             raise attachment.error("data", f"no base64 of text in {charset.upper()}, as its contentType says",
                                    "name the charset in contentType (text/plain; charset=...)") from None  # fmt: skip
-        return html_text(text) if kind in _MARKED else plain_text(text)
+        return html_text(text) if kind in _WORDS["marked"] else plain_text(text)
 
 
 def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> list[Scope]:

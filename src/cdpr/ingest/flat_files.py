@@ -30,7 +30,7 @@ LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 csv.field_size_limit(LONGEST_NOTE)
 # What a file is, by its first bytes: packed ones are opened, any other is named.
 _MAGIC = {kind: bytes.fromhex(start) for kind, start in phrases("flat_files")["magic"].items()}
-_PACKED: dict[str, Callable[[Any], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
+_COMPRESSED: dict[str, Callable[[Any], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _MOST_PACKINGS = 4  # around one file
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
 
@@ -104,19 +104,23 @@ def open_content(path: Path) -> tuple[str, list[str], io.BufferedReader]:
     while True:
         start = stream.peek(16)[:16]
         kind = next((kind for kind, magic in _MAGIC.items() if start.startswith(magic)), "text")
-        if kind == "zip" and len(packings) < _MOST_PACKINGS:
-            archive = zipfile.ZipFile(stream)
-            members = [one.filename for one in archive.infolist() if not (one.is_dir() or "__MACOSX" in one.filename)]
-            if any(name.startswith("xl/") for name in members):
-                raise IngestError(path, "an Excel workbook", "save its sheet as CSV UTF-8")
-            if len(members) != 1:
-                raise IngestError(path, f"an archive of {len(members)} files", "unpack it into a folder")
-            stream = io.BufferedReader(archive.open(members[0]))
-        elif kind in _PACKED and len(packings) < _MOST_PACKINGS:
-            stream = io.BufferedReader(_PACKED[kind](stream))
-        else:
+        if kind not in ("zip", *_COMPRESSED) or len(packings) == _MOST_PACKINGS:
             return kind, packings, stream
+        stream = io.BufferedReader(_open_zip(path, stream) if kind == "zip" else _COMPRESSED[kind](stream))
         packings.append(kind)
+
+
+def _open_zip(path: Path, stream: Any) -> Any:
+    """Open the one file within a ZIP archive. Raises IngestError for several, and for an Excel workbook, which is a ZIP
+    archive too. ``path`` is the file that ``stream`` reads, for messages."""
+    archive = zipfile.ZipFile(stream)
+    # macOS adds a folder of its own to archives.
+    members = [one.filename for one in archive.infolist() if not (one.is_dir() or "__MACOSX" in one.filename)]
+    if any(name.startswith("xl/") for name in members):
+        raise IngestError(path, "an Excel workbook", "save its sheet as CSV UTF-8")
+    if len(members) != 1:
+        raise IngestError(path, f"an archive of {len(members)} files", "unpack it into a folder")
+    return archive.open(members[0])
 
 
 def _open_text(path: Path) -> io.TextIOWrapper:

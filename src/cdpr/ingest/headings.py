@@ -40,6 +40,6 @@ def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
 def clause_start(text: str, sentence_start: int, position: int) -> int:
     """Return where the clause that contains ``position`` begins, in the sentence that begins at ``sentence_start``.
     Returns ``position`` itself where more than 80 characters are between them, which are too many for a clause."""
-    breaks = [match.end() for match in _PATTERN.clause.finditer(text[sentence_start:position])]
-    start = sentence_start + max(breaks, default=0)
+    clause_ends = [match.end() for match in _PATTERN.clause.finditer(text[sentence_start:position])]
+    start = sentence_start + max(clause_ends, default=0)
     return start if position - start <= LONG_CLAUSE else position

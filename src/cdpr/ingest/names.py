@@ -87,10 +87,10 @@ def term_of(name: str) -> Term | None:
     known = examinations().find(name)
     if known is not None:
         return known if known.kind != "physical" or known.name == "Vital Signs" else None
-    named_term = meaning(name)
-    if named_term.kind == VITAL_SIGNS:
+    meant = meaning(name)
+    if meant.kind == VITAL_SIGNS:
         return examinations().terms["Vital Signs"]
-    return named_term.term if named_term.how != "analyte" else None
+    return None if meant.how == "analyte" else meant.term  # "analyte": a quantity that an examination reports
 
 
 def usual_name(name: str) -> str:
@@ -98,10 +98,10 @@ def usual_name(name: str) -> str:
     becomes ``Knee X-ray``, ``computed tomography scan of the chest`` becomes ``CT chest``. Other names keep their
     words."""
     usual = _PATTERN.side.sub("", rewrite(_PATTERN.xray.sub("X-ray", name), _LONG))
-    if modality_first := _PATTERN.part_first.fullmatch(usual):
-        usual = f"{modality_first[2]} {modality_first[1]}"
-    elif scan := _PATTERN.part_last.fullmatch(usual):
-        usual = f"{scan[1]} {scan[2]}"
+    if match := _PATTERN.part_first.fullmatch(usual):  # "X-ray of the knee" becomes "knee X-ray"
+        usual = f"{match[2]} {match[1]}"
+    elif match := _PATTERN.part_last.fullmatch(usual):  # "CT scan of the chest" becomes "CT chest"
+        usual = f"{match[1]} {match[2]}"
     return usual[:1].upper() + usual[1:]
 
 

@@ -96,23 +96,21 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
         warning = f"{usable} usable cases where {requested} are asked for: split in proportion ({expected})"
         attrition.warnings.append(warning)
         sizes["train"] = usable  # what rounding leaves over
-    # Assign; a patient without a split is beyond the sizes.
     split_of = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
-    divided = []
+    # A patient without a split is beyond the sizes.
     for record in records:
-        if record.subject_key in split_of:
-            divided.append(record.model_copy(update={"split": split_of[record.subject_key]}))
-        else:
+        if record.subject_key not in split_of:
             attrition.drop("beyond the number of cases asked for", record.note_id)
+    records = [record for record in records if record.subject_key in split_of]
+    divided = [record.model_copy(update={"split": split_of[record.subject_key]}) for record in records]
     counts = Counter[str](record.split for record in divided)
     if is_synthetic and counts["train"] < data.train_cases:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())
         problem = f"{usable} usable cases do not fill the splits asked for ({requested_sizes})"
         raise IngestError(path, problem, f"raise hospital.{DATASETS[dataset].size} or lower data.train_cases")
-    # Warn of a split without cases: patients are not divided, so one may take all cases.
-    patients = len({record.subject_key for record in divided})
+    # The cases of a patient stay together, so one split may take all of them.
+    cases = f"{len(divided)} usable cases of {len({record.subject_key for record in divided})} patients"
     for name in SPLITS:
         if getattr(data, f"{name}_cases") and not counts[name]:
-            cases = f"{len(divided)} usable cases of {patients} patients"
             attrition.warn(f"no case is left for the split {name!r}: {cases}")
     return divided

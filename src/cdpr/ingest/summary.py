@@ -38,10 +38,13 @@ def patient_information(years: float | None, sex: str) -> str:
     left out. ``years`` may be a fraction in the first year of life; ``sex`` is M, F, male or female in upper or lower
     case."""
     word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
-    number, unit = years, "year"
-    if years is not None and 0 < years < 1:
-        number, unit = (years * 12, "month") if years * 12 >= 2 else (round(years * 365.25), "day")
-    return word if number is None else f"{int(number)} {unit} old {word}".rstrip()
+    if years is None:
+        return word
+    months, days = years * 12, round(years * 365.25)
+    age = f"{int(years)} year"
+    if 0 < years < 1:
+        age = f"{int(months)} month" if months >= 2 else f"{days} day"
+    return f"{age} old {word}".rstrip()
 
 
 def has_illness(history: Mapping[str, str]) -> bool:

@@ -84,6 +84,7 @@ def plain_text(text: str) -> str:
     r"""Return a text without the marks of RTF or HTML, if it is one of these, and with ``\n`` for every line end."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.lstrip().startswith("{\\rtf"):
+        # Letters by their number, \u8217? or \'e9.
         text = re.sub(r"\\u(-?\d+) ?\??", lambda match: chr(int(match[1]) % 0x10000), text)
         text = re.sub(r"\\'([0-9a-f]{2})", lambda match: bytes.fromhex(match[1]).decode("cp1252", "replace"), text)
         return rewrite(text, _RTF).strip()
@@ -106,13 +107,16 @@ def is_absent(text: str) -> bool:
     """Whether a text is empty, or says that there is no result ("Not available.", "Cancelled by ward", "暂无。")."""
     plain = one_line(visible(text))
     is_empty = not says_something(blank_if_missing(plain))
+    # "Would show a mass" is imagined, not found.
     if is_empty or _PATTERN.imagined.fullmatch(plain) or _PATTERN.chinese.fullmatch(plain):
         return True
+    # "Pending", "not done": no result, unless a short text beside it tells of a finding.
     rest, undone = _PATTERN.undone.subn(" ", plain)
     if undone and len(rest) <= LONG_CLAUSE and not _PATTERN.finding.search(rest):
         return True
+    # "Haemolysed", "invalid": may be findings, and are none only beside words that tell of nothing.
     rest, spoilt = _PATTERN.spoilt.subn(" ", rest)
-    words = re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold())
+    words = re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold())  # and numbers that are no date or time
     return bool(undone + spoilt) and _NEUTRAL.issuperset(words)
 
 
