@@ -116,7 +116,7 @@ def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[
                 yield name, others, heading
         elif _is_heading(name, content):  # a group of examinations
             yield from _list_tests(content, heading=name)
-        elif joint_name := _joint_name(name, content):  # a name in two parts
+        elif len(content) == 1 and (joint_name := _joint_name(name, content)):  # a name in two parts
             yield joint_name, *content.values(), heading
         else:  # an examination, which may contain others
             others = {n: value for n, value in content.items() if isinstance(value, Mapping) and term_of(readable(n))}
@@ -138,10 +138,8 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
 
 def _joint_name(name: str, content: Mapping[str, Any]) -> str:
     """Return the name of an examination and the name of the only entry in its ``content`` as one, where both together
-    name an examination: "Stool_Occult Blood Test" for "Stool" above "Occult Blood Test". Empty where they do not, for
-    several entries, and where the entry is only a part of the result."""
-    if len(content) != 1:
-        return ""
+    name an examination: "Stool_Occult Blood Test" for "Stool" above "Occult Blood Test". Empty where they do not, and
+    where the entry is only a part of the result."""
     [(inner, part)] = content.items()
     joint = term_of(readable(f"{name}_{inner}"))
     is_other = joint is not term_of(readable(name))
@@ -163,11 +161,10 @@ def _is_body_part(name: str, method: str) -> bool:
 def _key_and_label(name: str, content: Any, heading: str) -> tuple[str, str]:
     """Return the key of an examination, and a label for its result. The label is the full name where the key does not
     say all of it (a side, a part of the body), else empty. ``heading`` is the name of the group above it, or empty."""
-    panel = None
-    if heading and not isinstance(content, Mapping):  # a single value in a group
-        if _HEADING_WORDS.issuperset(normalise(name).split()):
-            return readable(heading), ""
-        panel = panel_of(name)
+    is_value_in_group = heading and not isinstance(content, Mapping)
+    if is_value_in_group and _HEADING_WORDS.issuperset(normalise(name).split()):
+        return readable(heading), ""
+    panel = panel_of(name) if is_value_in_group else None
     term = _known_examination(name, _plain_text(content))
     key = panel or (term.name if term else usual_name(name))
     # The values of a laboratory examination have labels of their own.

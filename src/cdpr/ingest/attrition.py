@@ -180,9 +180,9 @@ class Attrition:
         rule lists the first cases that it dropped."""
         yield f"{self.dataset}: kept {self.kept} of {self.read} cases {self.splits or ''}".rstrip()
         for step, cases in zip(self.steps(), self.dropped.values(), strict=True):
-            more = ", ..." if len(cases) > _LISTED else ""
-            names = f" ({', '.join(map(quoted, cases[:_LISTED]))}{more})"
-            yield f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}{names if identifiers else ''}"
+            names = ", ".join(map(quoted, cases[:_LISTED])) + (", ..." if len(cases) > _LISTED else "")
+            cases_listed = f" ({names})" if identifiers else ""
+            yield f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}{cases_listed}"
         yield from (f"  {leak.cases:>8} cases: {leak.leak} ({leak.action})" for leak in self.leaks())
         yield from (f"  {line}" for line in self.table_lines())
         yield from (f"  note: {warning}" for warning in self.warnings)

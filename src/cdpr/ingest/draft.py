@@ -122,12 +122,9 @@ Importer = Callable[[Any, Import], Iterator[CaseRecord]]
 def _clean_history(draft: Draft) -> dict[str, str]:
     """Return the sections of a draft's history that say something, as plain text. Line ends are kept, because they may
     end a sentence; empty lines are removed."""
-    history: dict[str, str] = {}
-    for name, raw in draft.history.items():
-        text = plain_text(visible(raw))
-        if not is_absent(text):
-            history[name] = "\n".join(filter(None, map(one_line, text.splitlines())))
-    return history
+    texts = {name: plain_text(visible(text)) for name, text in draft.history.items()}
+    lines = {name: text.splitlines() for name, text in texts.items() if not is_absent(text)}
+    return {name: "\n".join(filter(None, map(one_line, section))) for name, section in lines.items()}
 
 
 def _failed_rule(draft: Draft) -> str | None:

@@ -8,7 +8,7 @@ read.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -30,36 +30,35 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass
 class _Case:
-    """An encounter of a patient, or a patient without encounters (``encounter`` is then None). ``parts`` are the
-    encounters that are part of this encounter; ``resources`` are all other resources that belong to it or to its
-    parts."""
+    """An encounter of a patient, or a patient without encounters.
+
+    ``encounters`` has the encounter and then those that are part of it; it is empty for a patient without encounters.
+    ``resources`` are all other resources that belong to these.
+    """
 
     patient: Resource | None
-    encounter: Resource | None
+    encounters: list[Resource]
     resources: list[Resource] = field(default_factory=list)
-    parts: list[Resource] = field(default_factory=list)
 
     @property
     def start(self) -> datetime | None:
         """The time when the encounter, or the first of its parts, began; without an encounter, the time of the first
         result. None where it is unknown."""
         times = [encounter.child("period").moment("start") for encounter in self.encounters]
-        if self.encounter is None:
+        if not self.encounters:
             times = [time_of(resource) for resource in of_kind(self.resources, *_RESULTS)]
         return min(filter(None, times), default=None)
-
-    @property
-    def encounters(self) -> list[Resource]:
-        """The encounter and its parts, in this order; empty where the patient has no encounter."""
-        return [self.encounter, *self.parts] if self.encounter else []
 
     def overlaps(self, first: datetime | None, last: datetime | None) -> bool:
         """Whether the time from ``first`` to ``last`` overlaps the encounter; False where any of the times is unknown.
         An encounter without an end has not ended."""
-        if first is None or last is None or self.start is None or self.encounter is None:
+        if first is None or last is None or self.start is None or not self.encounters:
             return False
         ends = (encounter.child("period").moment("end", end=True) for encounter in self.encounters)
         return self.start <= last and first <= max(end or _LAST for end in ends)
+
+
+_CasesByPatient = dict[Resource | None, list[_Case]]
 
 
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
@@ -76,11 +75,11 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     Encounters that did not take place, and resources of no case, are counted and left out."""
     everything = [resource for scope in scopes for resource in scope.resources]
     by_encounter = _cases_by_encounter(of_kind(everything, "Encounter"), attrition)
-    cases = [case for encounter, case in by_encounter.items() if case.encounter is encounter]
+    cases = [case for encounter, case in by_encounter.items() if case.encounters[0] is encounter]
     # A patient without encounters is one case.
     treated = {case.patient for case in cases if case.patient}
-    cases += [_Case(patient, None) for patient in of_kind(everything, "Patient") if patient not in treated]
-    by_patient: dict[Resource | None, list[_Case]] = defaultdict(list)
+    cases += [_Case(patient, []) for patient in of_kind(everything, "Patient") if patient not in treated]
+    by_patient: _CasesByPatient = defaultdict(list)
     for case in cases:
         by_patient[case.patient].append(case)
     # Every other resource goes to its case; lasting ones go to all cases of the patient.
@@ -106,12 +105,12 @@ def _cases_by_encounter(encounters: Iterable[Resource], attrition: Attrition) ->
         if encounter.text("status") in _WORDS["never"]:
             attrition.count("encounters that did not take place")
         else:
-            own_cases[encounter] = _Case(_patient_of(encounter), encounter)
+            own_cases[encounter] = _Case(_patient_of(encounter), [encounter])
     wholes = {encounter: _whole_encounter(encounter, own_cases) for encounter in own_cases}
     for encounter, whole in wholes.items():
         if whole is not encounter:
             attrition.count("encounters that are part of another")
-            own_cases[whole].parts.append(encounter)
+            own_cases[whole].encounters.append(encounter)
     return {encounter: own_cases[whole] for encounter, whole in wholes.items()}
 
 
@@ -141,9 +140,7 @@ def _patient_of(resource: Resource) -> Resource | None:
     return resource.resolve((resource.child("subject") or resource.child("patient")).text("reference"))
 
 
-def _owner(
-    resource: Resource, by_encounter: Mapping[Resource, _Case], by_patient: Mapping[Resource | None, list[_Case]]
-) -> _Case | None:
+def _owner(resource: Resource, by_encounter: dict[Resource, _Case], by_patient: _CasesByPatient) -> _Case | None:
     """Return the case to which a resource belongs: that of the encounter that it names. If it names none, it belongs to
     the only case of its patient, or to the case in whose time it falls. None where there is no such case."""
     references = (resource.child("encounter"), *resource.child("context").children("encounter"))
@@ -192,7 +189,7 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
     # A note tells more than what is coded; what is coded fills its gaps.
     history |= {name: text for name, text in coded.items() if says_something(text) and name not in history}
     return Draft(
-        note_id=next(one.identity for one in (case.encounter, case.patient) if one),
+        note_id=next(one.identity for one in (*case.encounters, case.patient) if one),
         subject_key=case.patient.identity if case.patient else "",
         history=history,
         results={key: text for key, text in results.items() if not is_physical(key)},

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..cases import examinations, meaning
+from ..cases.patterns import compile_patterns
 from ..cases.record import PHYSICAL_SUFFIX, CaseRecord, RecordError, iterate_records, write_records
 from ..job import Job
 from ..settings import Settings
@@ -137,10 +138,7 @@ def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None
 
 _WORDS = phrases("told_results")
 # A space means any white space, so that a line may be wrapped within.
-_EMERGENCY, _ANOTHER_TIME, _VISITED, _WORKS = (
-    re.compile(_WORDS[name].replace(" ", r"\s+"), re.IGNORECASE)
-    for name in ("emergency", "another_time", "visited", "works")
-)
+_VISIT = compile_patterns({name: text.replace(" ", r"\s+") for name, text in _WORDS["patterns"].items()})
 _RESULT = re.compile(_WORDS["result"])
 
 
@@ -148,7 +146,7 @@ def before_emergency(text: str) -> str | None:
     """Return the present illness up to where it turns to what the emergency department of this visit found. None where
     it does not mention the emergency department of this visit."""
     for sentence, end in sentence_spans(text):
-        for department in _EMERGENCY.finditer(text, sentence, end):
+        for department in _VISIT.emergency.finditer(text, sentence, end):
             position, clause = department.start(), clause_start(text, sentence, department.start())
             if _is_another_visit(text[sentence:position], text[clause:position], text[department.end() : end]):
                 continue
@@ -168,8 +166,8 @@ def _is_another_visit(before: str, clause: str, after: str) -> bool:
     # The time may be told at the start of the sentence ("Last year, he was seen in the ED") or around the department.
     opening = before.partition(",")[0]
     around = clause + " " + re.split(r"[,;]| and ", after)[0]
-    is_at_another_time = _ANOTHER_TIME.search(around) or _ANOTHER_TIME.search(opening)
-    return bool(_WORKS.search(clause) or (_VISITED.search(clause) and is_at_another_time))
+    is_at_another_time = _VISIT.another_time.search(around) or _VISIT.another_time.search(opening)
+    return bool(_VISIT.works.search(clause) or (_VISIT.visited.search(clause) and is_at_another_time))
 
 
 def tells_result(sentence: str) -> bool:

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
@@ -40,16 +40,8 @@ Row = Any  # a named tuple with the columns of a query of mimic_queries.yaml
 # Rows from which results are made, by the query that reads them (``laboratory_of``, ``microbiology_of``,
 # ``radiology_of``) and by ``hadm_id``.
 Events = dict[str, dict[str, list[Row]]]
+_NamedResult = tuple[list[str], str, int]  # names of the examinations in the source, text, number of rows behind it
 _EVENT_QUERIES = ("laboratory_of", "microbiology_of", "radiology_of")
-
-
-class NamedResult(NamedTuple):
-    """The ``text`` of a result, the ``names`` of its examinations in the source, and the number of ``rows`` that it
-    comes from."""
-
-    names: list[str]
-    text: str
-    rows: int
 
 
 def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
@@ -210,9 +202,9 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
     cultures = _microbiology_results(events["microbiology_of"].get(case, ()), attrition)
     reports = _radiology_results(events["radiology_of"].get(case, ()), attrition)
     for what, named_results in (("microbiology rows", cultures), ("radiology reports", reports)):
-        for result in named_results:
-            new = {key: result.text for key in map(exam_key, result.names) if key not in results}
-            attrition.count(f"{what} used" if new else f"{what} repeated later", result.rows)
+        for names, text, rows in named_results:
+            new = {key: text for key in map(exam_key, names) if key not in results}
+            attrition.count(f"{what} used" if new else f"{what} repeated later", rows)
             results |= new
     return results
 
@@ -224,9 +216,10 @@ def _analyte(row: Row) -> Analyte:
     return Analyte(without_semicolons(row.label), value, row.units, row.low, row.high, row.flag, comments)
 
 
-def _microbiology_results(rows: Iterable[Row], attrition: Attrition) -> Iterator[NamedResult]:
-    """Yield the results of cultures and other microbiological tests. Rows of one time, test and specimen are one test,
-    so that the bottles of one blood draw are one culture. Cancelled tests are left out and counted."""
+def _microbiology_results(rows: Iterable[Row], attrition: Attrition) -> Iterator[_NamedResult]:
+    """Yield the result of each culture or other microbiological test, as :data:`_NamedResult`. Rows of one time, test
+    and specimen are one test, so that the bottles of one blood draw are one culture. Cancelled tests are left out and
+    counted."""
     for (time, test, specimen), group in groupby(rows, key=attrgetter("time", "test_name", "spec_type_desc")):
         test_rows = list(group)
         if time is None or test is None:
@@ -236,7 +229,7 @@ def _microbiology_results(rows: Iterable[Row], attrition: Attrition) -> Iterator
         done = [row for row in test_rows if not (_is_cancelled(row.org_name) or _is_cancelled(row.comments))]
         attrition.count("microbiology rows of cancelled tests", len(test_rows) - len(done))
         if text := _culture_text(done):
-            yield NamedResult([_with_specimen(test, specimen)], text, len(done))
+            yield [_with_specimen(test, specimen)], text, len(done)
         elif done:
             attrition.count("microbiology rows without a result", len(done))
 
@@ -280,9 +273,10 @@ def _distinct(items: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(item for item in items if item))
 
 
-def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[NamedResult]:
-    """Yield the radiology reports, each followed by its addenda. The names of a report are those in the detail table,
-    else its own heading. An addendum alone is no result. Reports without a name, time or result are counted."""
+def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[_NamedResult]:
+    """Yield each radiology report with its addenda, as :data:`_NamedResult`. The names of a report are those in the
+    detail table, else its own heading. An addendum alone is no result. Reports without a name, time or result are
+    counted."""
     addenda = defaultdict(list)  # texts of addenda, by the note_id of their report
     for row in rows:
         if row.parent is not None and (report := report_text(row.text or "")):
@@ -297,4 +291,4 @@ def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[Na
             missing = "readable time" if row.time is None else "result" if names[0] else "name"
             attrition.count(f"radiology reports without a {missing}")
             continue
-        yield NamedResult(names, " ".join([report, *addenda.pop(row.note_id, ())]), 1)
+        yield names, " ".join([report, *addenda.pop(row.note_id, ())]), 1

@@ -79,7 +79,11 @@ class Tables:
 
         Raises IngestError where the table or a column is missing or occurs twice, or the header cannot be read.
         """
-        path = self.paths[name] = self._find(name)
+        path = find_file(self.folder, name, ".csv", ".parquet")
+        if path is None:
+            remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
+            raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
+        self.paths[name] = path
         with as_ingest_errors(path):
             file, packing = self._unpack(path)
         quoted_path = _literal(glob.escape(str(file)))
@@ -159,13 +163,6 @@ class Tables:
             return error
         problem = "a mixture of line ends, or a row that is longer than any that is known"
         return IngestError(path, problem, "repair or download the file again")
-
-    def _find(self, name: str) -> Path:
-        """Return the file of the table ``name``. Raises IngestError where there is none or more than one."""
-        if path := find_file(self.folder, name, ".csv", ".parquet"):
-            return path
-        remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
-        raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
 
     # Whether the tables are whole and fit together.
 

@@ -141,11 +141,10 @@ class Workup:
     def results(self) -> dict[str, str]:
         """Return one text for each examination: its measured values, then its texts. Examinations are in the order in
         which they were added; those without results are left out."""
-        results = {}
-        for key, analytes in self._analytes.items():
-            texts = [format_analytes(analytes.values()), *self._texts[key]]
-            results[key] = "; ".join(filter(None, texts))
-        return {key: text for key, text in results.items() if text}
+        parts = {
+            key: [format_analytes(analytes.values()), *self._texts[key]] for key, analytes in self._analytes.items()
+        }
+        return {key: "; ".join(filter(None, texts)) for key, texts in parts.items() if any(texts)}
 
 
 def without_semicolons(text: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
+from ..cases.patterns import compile_patterns
 from ..files import file_type, parse_yaml, shipped_text
 from ..settings.datasets import PrivateSource
 from .attrition import Attrition
@@ -25,11 +26,9 @@ from .texts import LONGEST_TEXT, blank_if_missing, is_absent, one_line, quoted, 
 
 FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
 CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
-_FORMULA = re.compile(r'="(.*)"', re.DOTALL)  # how a table keeps a spreadsheet from reading a number
+_PATTERN = compile_patterns(FORMAT["patterns"])
 _SHOWN = 3  # cells of a warning
 _MARKS = {"comma": (",", "."), "point": (".", ",")}  # of decimals and of thousands
-_NUMBER = re.compile(r"[<>≤≥=\s]*[-+]?\d{1,3}(?:([.,' ])\d{3})*(?:[.,]\d+)?|[<>≤≥=\s]*[-+]?\d+(?:[.,]\d+)?")
-_POWER_OF_TEN = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,2}")
 
 
 class Row(Element):
@@ -165,7 +164,7 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
 def _clean_cell(column: str, text: str) -> str:
     """Return the text of a cell without a spreadsheet's formula around it (``="3-5"``); empty where it says that the
     value is missing. In the column ``item`` NA is sodium."""
-    if formula := _FORMULA.fullmatch(text):
+    if formula := _PATTERN.formula.fullmatch(text):
         text = formula[1]
     if column in FORMAT["numbers"]:
         text = unicodedata.normalize("NFKC", text)  # digits in full width
@@ -249,7 +248,7 @@ def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
     for row in rows:
         fields = dict(row.value)
         for name in FORMAT["numbers"] if decimal_mark else ():
-            if _NUMBER.fullmatch(fields.get(name, "")):
+            if _PATTERN.number.fullmatch(fields.get(name, "")):
                 fields[name] = fields[name].replace(thousands_mark, "").replace(decimal_mark, ".")
         for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
@@ -310,7 +309,7 @@ def _analyte(row: Row, problems: list[IngestError]) -> Analyte:
     if (low is None) != (high is None):
         remarks.append(f"reference at least {low:g}" if high is None else f"reference at most {high:g}")
     value = without_semicolons(row["value"])
-    if _POWER_OF_TEN.fullmatch(value):
+    if _PATTERN.power_of_ten.fullmatch(value):
         value = f"{Decimal(value):f}"  # without the power of ten that spreadsheets write
     return Analyte(
         label=without_semicolons(row["item"]) or without_semicolons(row["examination"]),

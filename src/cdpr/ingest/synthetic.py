@@ -24,7 +24,6 @@ def synthetic_cases(count: int = 400, settings: Settings | None = None) -> list[
     with tempfile.TemporaryDirectory(prefix="cdpr-hospital-") as folder:
         write_hospital(settings.hospital.model_copy(update={"private_cases": count}), folder, ["private"])
         records, _ = ingest("private", settings.model_copy(update={"data": data}), Path(folder) / "private")
-    return [
-        price_case(case.model_copy(update={"split": "train" if i % _TEST_EVERY else "test"}), settings.costs)
-        for i, case in enumerate(records)
-    ]
+    splits = ("train" if number % _TEST_EVERY else "test" for number in range(len(records)))
+    cases = [case.model_copy(update={"split": split}) for case, split in zip(records, splits, strict=True)]
+    return [price_case(case, settings.costs) for case in cases]
