@@ -92,8 +92,8 @@ def _with_results(content: Any, events: Counter[str], name: str = "") -> Any:
     a result are counted in ``events``.
     """
     if isinstance(content, Mapping):
-        inner = {name: _with_results(part, events, normalise(name)) for name, part in content.items()}
-        return {name: part for name, part in inner.items() if part is not None} or None
+        parts = {inner: _with_results(part, events, normalise(inner)) for inner, part in content.items()}
+        return {inner: part for inner, part in parts.items() if part is not None} or None
     text = _plain_text(content)
     is_proposed = name in _WORDS["proposed"] or _PATTERN.proposed.match(text)
     has_result = not (is_absent(text) or is_proposed)

@@ -141,9 +141,7 @@ class Workup:
     def results(self) -> dict[str, str]:
         """Return one text for each examination: its measured values, then its texts. Examinations are in the order in
         which they were added; those without results are left out."""
-        parts = {
-            key: [format_analytes(analytes.values()), *self._texts[key]] for key, analytes in self._analytes.items()
-        }
+        parts = {key: [format_analytes(values.values()), *self._texts[key]] for key, values in self._analytes.items()}
         return {key: "; ".join(filter(None, texts)) for key, texts in parts.items() if any(texts)}
 
 
