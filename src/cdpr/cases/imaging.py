@@ -10,6 +10,7 @@ from .vocabulary import normalise
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
 _CONTRAST = [(phrase, re.compile(text)) for phrase, text in _TABLE["contrast"]]
+_VIEW_COUNTS = [(phrase, re.compile(text)) for phrase, text in _TABLE["view_counts"]]
 _PHRASES = compile_rewriting((rf"\b({phrase})\b", word) for word, phrase in _TABLE["phrases"].items())
 _ANY_PHRASE = compile_any(_PHRASES)
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
@@ -39,6 +40,12 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     if not words & _MODALITIES:
         words |= {"xray"} if _VIEWS.intersection(tokens) else {"ultrasound"} if "doppler" in words else set()
     return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
+
+
+def view_count(name: str) -> str:
+    """Return how many views the name of an X-ray says it has, as the vocabulary writes it ("2 Views"): empty where it
+    does not say."""
+    return next((phrase for phrase, pattern in _VIEW_COUNTS if pattern.search(normalise(name))), "")
 
 
 @functools.lru_cache(maxsize=1 << 15)

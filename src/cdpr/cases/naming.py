@@ -17,7 +17,7 @@ from rapidfuzz.distance import OSA
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
-from .imaging import imaging_words, modality, regions
+from .imaging import imaging_words, modality, regions, view_count
 from .patterns import compile_any, compile_patterns, compile_rewriting, fill, rewrite
 from .standard_names import translate
 from .vocabulary import Term, examinations, normalise, singular
@@ -35,7 +35,7 @@ PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
 _FILLERS, BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
-_SPELT, _REWRITTEN = compile_rewriting(_TABLE["spellings"]), compile_rewriting(_TABLE["rewritten"])
+_SPELT, _TOGETHER, _REWRITTEN = (compile_rewriting(_TABLE[name]) for name in ("spellings", "together", "rewritten"))
 _SPELT_OTHERWISE = compile_any(_SPELT)
 _AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
 _SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
@@ -119,6 +119,8 @@ def _in_words_of_the_vocabulary(name: str) -> str:
     if examinations().knows(name) or translate(name).clinical:
         return name
     name = name if _listed(name) else in_english(name)
+    if (one := rewrite(normalise(name), _TOGETHER)) != normalise(name):
+        return one
     # A rule for a whole name would swallow the second of two examinations: their parts are rewritten one by one.
     given = joined_parts(name)
     parts = given if imaging_words(name) else _with_shared_head(given)
@@ -144,6 +146,7 @@ def _stands_alone(part: str) -> bool:
     """Whether one part of a joined name is an examination by itself. Techniques ("quant PCR"), specimens ("tissue") and
     kinds of cells only describe another part."""
     says_more = words_of(part) <= _TECHNIQUES | _TARGETS | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
+    says_more |= _PATTERN.mode.fullmatch(normalise(part)) is not None
     return not says_more and not is_specimen(part) and bool(_by_name(part) or _imaging(part))
 
 
@@ -190,7 +193,16 @@ def _read_standard_name(name: str) -> Meaning:
 
 def _by_name(name: str) -> Meaning | None:
     """Read the name of a known examination, or one with the same words in another order; None for any other name."""
-    return _listed(name) or _by_words(name)
+    return _listed(name) or _by_words(name) or _with_abbreviation(name)
+
+
+def _with_abbreviation(name: str) -> Meaning | None:
+    """Read a name beside its own abbreviation: "natriuretic peptide BNP", "CK creatine kinase". None for any other."""
+    for abbreviation, rest in (name.rpartition(" ")[::-2], name.partition(" ")[::2]):
+        short, full = _listed(abbreviation), _listed(rest) or _by_words(rest)
+        if short and full and short.terms == full.terms:
+            return full
+    return None
 
 
 # Imaging.
@@ -204,7 +216,7 @@ def _imaging(name: str) -> Meaning | None:
         return None
     are_two = " + " in name and all(map(imaging_words, name.split(" + ")))
     # Colour is a mode of the ultrasound, where the vessels of a place have no study of their own.
-    study = _study(*key) or _study(key[0] - {"doppler"}, key[1])
+    study = _study(*key, name) or _study(key[0] - {"doppler"}, key[1], name)
     return Meaning((study,), "alias") if study and not are_two else None
 
 
@@ -217,20 +229,20 @@ def _regions(name: str) -> Meaning | None:
     key = imaging_words(name)
     if key is None or _CLASSES["biopsy"].search(_alike(name)):
         return None
-    studies = [_study(region, key[1]) for region in regions(key[0])]
+    studies = [_study(region, key[1], name) for region in regions(key[0])]
     terms = tuple(dict.fromkeys(filter(None, studies)))
     return _if_axes_agree(name, Meaning(terms, "alias", whole=False)) if terms and None not in studies else None
 
 
-def _study(words: frozenset[str], contrast: str) -> Term | None:
-    """Find the imaging study with these words of region and modality and this ``contrast`` (``with``, ``without``, ...;
-    empty: not stated). If there is none, the one that is known by the name of the study without a stated contrast plus
-    "... Contrast", else this study itself. None where that is missing too."""
+def _study(words: frozenset[str], contrast: str, name: str) -> Term | None:
+    """Find the imaging study with these words of region and modality, this ``contrast`` (``with``, ``without``, ...;
+    empty: not stated) and the number of views in ``name``. If there is none, the study of the region without what is
+    missing; None where that is missing too."""
     study, general = _studies().get((words, contrast)), _studies().get((words, ""))
     if study is None and general is not None:
         # Aliases that state a contrast are not in the index, but are known as they are spelt: "CT Chest with Contrast".
         study = examinations().find(f"{general.name} {contrast} Contrast") or general
-    return study
+    return study and (examinations().find(f"{study.name} {view_count(name)}") or study)
 
 
 @functools.cache
