@@ -158,7 +158,7 @@ def test_names_are_found_whatever_their_order_side_and_views(name, examination):
 def test_no_other_name_says_another_region_or_contrast_than_what_it_is_priced_by():
     catalogue = load_catalogue()
     # What a name says of views and sides is not among its words.
-    varied = re.compile("View|lateral|Both|Standing|Limited")
+    varied = re.compile("View|lateral|Both|Standing|Limited|Follow")
     rows = {words: price for name, price in catalogue.prices.items()
             if (words := imaging_words(name)) and not varied.search(name)}  # fmt: skip
     aliases = [alias for term in examinations().terms.values() if term.kind != "physical" for alias in term.aliases]
