@@ -198,11 +198,9 @@ def _by_name(name: str) -> Meaning | None:
 
 def _with_abbreviation(name: str) -> Meaning | None:
     """Read a name beside its own abbreviation: "natriuretic peptide BNP", "CK creatine kinase". None for any other."""
-    for abbreviation, rest in (name.rpartition(" ")[::-2], name.partition(" ")[::2]):
-        short, full = _listed(abbreviation), _listed(rest) or _by_words(rest)
-        if short and full and short.terms == full.terms:
-            return full
-    return None
+    halves = name.rpartition(" ")[::-2], name.partition(" ")[::2]  # (abbreviation, all else)
+    readings = ((_listed(short), _listed(full) or _by_words(full)) for short, full in halves)
+    return next((full for short, full in readings if short and full and short.terms == full.terms), None)
 
 
 # Imaging.
@@ -252,8 +250,7 @@ def _studies() -> dict[tuple[frozenset[str], str], Term]:
     studies: dict[tuple[frozenset[str], str], Term] = {}
     names, aliases, _ = _names_by_rank()
     for name, term, _ in names + aliases:
-        key = imaging_words(name)
-        if key is not None and not (key[1] and name != term.name):
+        if (key := imaging_words(name)) and (name == term.name or not key[1]):
             studies.setdefault(key, term)
     return studies
 
@@ -319,9 +316,9 @@ def _are_telling(words: frozenset[str]) -> bool:
 def _without_fillers(name: str) -> Meaning | None:
     """Find the known examination whose name is this one without its fillers ("estimation" in "Haemoglobin estimation"),
     in the same order. None for words like "liver" that are no test without a word such as "function"."""
-    tokens = [token for token in _alike(name).split() if token not in _FILLERS]
+    kept = " ".join(token for token in _alike(name).split() if token not in _FILLERS)
     is_generic = words_of(name) <= _GENERIC and not _PATTERN.says_test.search(_alike(name))
-    return None if is_generic else _if_axes_agree(name, _listed(" ".join(tokens)))
+    return None if is_generic else _if_axes_agree(name, _listed(kept))
 
 
 def _by_words(name: str) -> Meaning | None:
@@ -352,10 +349,8 @@ def _if_axes_agree(name: str, found: Meaning | None) -> Meaning | None:
     None. A meaning without exactly one examination is returned unchecked."""
     if found is None or found.term is None:
         return found
-    stated = _axes(_alike(name))
-    if _has_any_specimen(found.term):
-        stated -= _SPECIMENS
-    return found if stated <= _axes_of(found.term) else None
+    known = _axes_of(found.term) | (_SPECIMENS if _has_any_specimen(found.term) else set())
+    return found if _axes(_alike(name)) <= known else None
 
 
 def _axes(text: str) -> set[str]:
@@ -472,9 +467,7 @@ def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
     ``head``, may belong to every part. None where the part is not understood."""
     part = part if _listed(part) else _rewritten(part)
     with_head = f"{part} {head}"
-    wordings = [part]
-    if words_of(part) <= BLOOD or is_specimen(part):
-        wordings.insert(0, with_head)
+    wordings = [with_head, part] if words_of(part) <= BLOOD or is_specimen(part) else [part]
     lead = _PATTERN.lead.match(normalise(first)) if "stain" not in words_of(part) else None
     if lead and not _axes(_alike(part)) & _SPECIMENS:
         wordings.insert(0, _rewritten(f"{lead[0]} {part}"))
@@ -577,8 +570,7 @@ def _by_kind(name: str) -> Meaning | None:
     """Read a name of a kind whose members have no billing codes, such as "Foovirus antibody" (antibody to any virus):
     it means the examination whose code is used for all of them. None for any other name. The match is an ``analyte``,
     so that two names of a kind stay different quantities."""
-    plain = _alike(name)
-    term = next((examination for pattern, examination in _UNLISTED if pattern.match(plain)), None)
+    term = next((examination for pattern, examination in _UNLISTED if pattern.match(_alike(name))), None)
     return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
 
 

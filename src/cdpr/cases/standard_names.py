@@ -56,9 +56,8 @@ def translate(name: str) -> Translation:
     # Wordings by the rules of the table, then "specimen component" and variants of it.
     quantity = axes | {"component": component, "specimen": system, "manner": axes["method"] + component}
     quantity |= {"pair": f"{axes['share']}|{component}", "whole": axes["share"][1:].removesuffix(".total")}
-    names = [*_by_rule("closer", quantity), f"{system} {component}".strip()]
-    if not system:
-        names.append(f"Serum {component}")
+    plainest = [f"{system} {component}"] if system else [component, f"Serum {component}"]
+    names = [*_by_rule("closer", quantity), *plainest]
     # A microbe is the same everywhere, and a panel mostly says itself of what it is.
     own = axes["panel"] and not system.endswith("fluid")
     if system.endswith(" blood") or own or component.endswith(("Antibody", "Antigen", "PCR", "toxin", "viral load")):

@@ -109,8 +109,7 @@ class Catalogue:
         billing code cost this."""
         rates: dict[str, list[float]] = {}
         for name, price in self.prices.items():
-            term = examinations().terms.get(name)
-            if term is not None:
+            if term := examinations().terms.get(name):
                 for kind in {class_of(term), "laboratory test" if term.kind == "laboratory" else term.kind}:
                     rates.setdefault(kind, []).append(price.usd)
         return {

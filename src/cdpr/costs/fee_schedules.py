@@ -8,7 +8,6 @@ most rows are bad, the file is an error too.
 import csv
 import io
 import math
-import operator
 import re
 import warnings
 import zipfile
@@ -327,7 +326,7 @@ def read_pfs(
     def in_usd(*units: Decimal) -> Decimal:
         """Convert units of work, practice expense and malpractice to US dollars, by the indices of the locality and the
         factor."""
-        return sum(map(operator.mul, units, indices), Decimal(0)) * factor
+        return sum((unit * index for unit, index in zip(units, indices, strict=True)), Decimal(0)) * factor
 
     def price(cells: Cells) -> Decimal | str:
         """Return the US dollars of a row, at most the imaging cap, or the reason why it has none. Raises BadRow for

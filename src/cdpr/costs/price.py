@@ -57,8 +57,7 @@ def map_costs(settings: Settings, job: Job) -> None:
             yield price_case(record, settings.costs, catalogue)
 
     cases = write_records(job.out["cases"], price_cases())
-    rows = coverage(counts, settings.costs, catalogue, pool_unknown=credentialed)
-    write_csv(job.out["coverage"], COVERAGE_COLUMNS, rows)
+    write_csv(job.out["coverage"], COVERAGE_COLUMNS, coverage(counts, settings.costs, catalogue, credentialed))
     unmapped = review(counts, settings.costs, catalogue)
     write_csv(job.out["review"], REVIEW_COLUMNS, unmapped)
     job.metrics.update(cases=cases, examinations=len(counts), unmapped=len(unmapped))
