@@ -75,6 +75,8 @@ class MlflowIndex:
     index; a missing SQLite database is created."""
 
     def __init__(self, uri: str):
+        """Connect to the index at ``uri``; a missing SQLite database is created. Raises TrackingError where that would
+        be on a file system without file locks."""
         load()
         from mlflow.tracking import MlflowClient
 
@@ -123,8 +125,8 @@ class MlflowIndex:
         return max((history[-1].step for history in histories if history), default=-1)
 
     def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:
-        """Append the numbers in rows of metrics ``{"step": int, ...}`` to a run, and ``more`` as for MLflow's
-        ``log_batch``."""
+        """Append metrics to a run: all numbers in the rows ``{"step": int, ...}``. ``more`` are further arguments of
+        MLflow's ``log_batch``, such as ``tags``."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -133,8 +135,12 @@ class MlflowIndex:
         self.client.log_batch(run_id, metrics=metrics, **more)
 
     def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], run: Any = None) -> bool:
-        """Index one ``run.json``. ``history`` are the rows of its metrics by step, ``run`` is the MLflow run with its
-        run key, if there is one. Returns False where it is in the index already."""
+        """Bring the MLflow run of one ``run.json`` up to date: its metrics, parameters and tags. Returns False where it
+        was complete already.
+
+        ``history`` are its metrics as rows ``{"step": int, ...}``, empty for a job without steps. ``run`` is the MLflow
+        run with its run key, if there is one; otherwise one is created.
+        """
         from mlflow.entities import Param, RunTag
 
         if run and run.info.status == "FINISHED":
@@ -147,9 +153,10 @@ class MlflowIndex:
         final = dict(record.metrics)
         if record.experiment != COMPARISON:
             final |= {"wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
-        if history:
+        if history:  # whose curves have the names without `final/`
             final = {f"final/{name}": value for name, value in final.items()}
         final_row = {**final, "step": history[-1]["step"] if history else 0}
+        # MLflow's parameters are texts.
         parameters = flatten(record.parameters, _REGISTRIES)
         texts = {name: json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
                  for name, value in parameters.items()}  # fmt: skip
@@ -167,10 +174,9 @@ def _create_database(database: Path) -> None:
     from mlflow.tracking import MlflowClient
 
     if not has_record_locks(database.parent):
-        raise TrackingError(
-            f"{database}: {NO_RECORD_LOCKS}: set tracking.mlflow to false or to a server's address, or name a "
-            "folder on another disk in paths.results"
-        )
+        alternative = "name a folder on another disk in paths.results"
+        remedy = f"set tracking.mlflow to false or to a server's address, or {alternative}"
+        raise TrackingError(f"{database}: {NO_RECORD_LOCKS}: {remedy}")
     # SQLite keeps what a killed migration has made so far, and no other migration can continue from there.
     fresh = database.with_name(f"{database.name}.partial")
     fresh.unlink(missing_ok=True)
@@ -200,10 +206,9 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
         index = MlflowIndex(tracking_uri(settings))
         runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
     except Exception as error:  # of MLflow, its database or its server
-        raise TrackingError(
-            f"{tracking_uri(settings)}: no usable MLflow index ({type(error).__name__}); everything in it comes from "
-            "run.json files: remove it, or correct its address, and run `cdpr rebuild_tracking`"
-        ) from error
+        problem = f"no usable MLflow index ({type(error).__name__}); everything in it comes from run.json files"
+        remedy = "remove it, or correct its address, and run `cdpr rebuild_tracking`"
+        raise TrackingError(f"{tracking_uri(settings)}: {problem}: {remedy}") from error
     results = Path(settings.paths.results)
     methods = list(method_records(results))
     for record in methods:
@@ -223,8 +228,9 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
 
 
 def method_records(results: Path) -> Iterator[RunRecord]:
-    """Make a record for each measured method of Table 1, with the means of its first decoding in-domain and on average;
-    none where that table is missing."""
+    """Make a :class:`RunRecord` for each measured method of Table 1, so that MLflow can compare methods. Its metrics
+    are the means of the table's first decoding, in-domain and on average over data sets, with the ends of their
+    intervals. There is none where the table is missing."""
     path = results / "tables" / "main_results.csv"
     rows = [row for _, row in read_table(path)] if path.exists() else []
     metrics_of: dict[str, dict[str, float]] = {}
@@ -232,9 +238,10 @@ def method_records(results: Path) -> Iterator[RunRecord]:
         is_shown = row["decoding"] == rows[0]["decoding"] and row["dataset"] in (rows[0]["dataset"], "average")
         if is_shown and row["utility"]:
             metrics = metrics_of.setdefault(csv_text(row["label"]), {})
-            for order, name in enumerate(("utility", "accuracy", "aec", "aen"), 1):
+            for order, name in enumerate(("utility", "accuracy", "aec", "aen"), 1):  # MLflow sorts metrics by name
                 for end in ("", "_low", "_high"):
                     metrics[f"{row['dataset']}/{order} {name}{end}"] = float(row[f"{name}{end}"])
+    # Of the job that made the table.
     table = RunRecord.read(path.with_suffix(".run.json")) if metrics_of else RunRecord()
     for label, metrics in metrics_of.items():
         key = hashlib.sha256(f"{label} {table.outputs['csv'].sha256}".encode()).hexdigest()[:16]
