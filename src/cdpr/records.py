@@ -87,8 +87,8 @@ class RunRecord(BaseModel):
         return [path for path in checked if _DIGESTS.digest(path) != digests[path]]
 
     def output_digests(self, record: Path) -> dict[Path, str]:
-        """The recorded digest of each output, by the output's path. ``record`` is the path of this record: a file
-        beside it is taken for the output before one at the recorded path, since results may have been moved."""
+        """The recorded digest of each output, by the output's path. ``record`` is the path of this record. An output is
+        first looked for beside the record, since results may have been moved, and then at its recorded path."""
         digests: dict[Path, str] = {}
         for output in self.outputs.values():
             path = Path(output.path)

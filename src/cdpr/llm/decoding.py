@@ -60,6 +60,7 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) ->
         token = logits.argmax(-1).index_select(0, source)
     else:
         token = _sample_by_inversion(_keep_top(probability, sampling), uniform, source)
+    # Of row r the probability at [source[r], token[r]], by its index in the flattened tensor.
     return token, probability.view(-1).index_select(0, source * probability.shape[1] + token).log()
 
 

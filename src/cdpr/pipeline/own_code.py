@@ -33,7 +33,9 @@ class UndeclaredFile(SettingsError):
 
 
 def watch(settings: Settings) -> None:
-    """Watch the user's modules among algorithms, agents and importers; called before they are imported."""
+    """From now on, raise UndeclaredFile when a module of the user opens a file that is not declared. The modules are
+    those that the settings name as algorithms, agents or importers, and those that these import. Called before any of
+    them is imported."""
     # Dictionaries of settings, which may name algorithms and files.
     changes = [settings.training.options, *(variant.change for variant in variants(settings).values())]
     algorithms = [settings.training.algorithm, *(c["training.algorithm"] for c in changes if "training.algorithm" in c)]

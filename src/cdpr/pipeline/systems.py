@@ -55,11 +55,11 @@ def systems(experiment: "Experiment") -> list[System]:
 
 
 def missing(experiment: "Experiment", run: str) -> list[str]:
-    """List what an agent, or a trained run, lacks, each with how to supply it; empty where it can run. Keys of
-    providers are environment variables."""
+    """List what an agent, or a trained run, lacks, each with how to supply it; empty where it can run. An API key is
+    missing where no environment variable of its provider is set."""
     settings, agent = experiment.settings, agent_entry(experiment.settings, run)
     reasons = [methods.why_unfit(settings, run, dataset) for dataset in BENCHMARKS]
-    if all(reasons):
+    if all(reasons):  # it can diagnose the cases of no benchmark
         return list(dict.fromkeys(reasons))
     model = model_of(settings, agent)
     if model is None:
