@@ -95,13 +95,15 @@ def _draw_by_tokens(panel: style.Axes, rows: pd.DataFrame, measure: str, label: 
         points = rows[(rows.estimator == estimator) & (rows["sweep"] == "continuations")]
         look = LINES.get(estimator, DEFAULT_LINE)
         _draw_line(panel, points.tokens_per_decision, points[measure], points.default, look, name)
-        # The error falls and the correlation rises, and VinePPO's line is on the other side of CDPR's.
-        is_above = (measure == "rmse") == (estimator == "cdpr")
-        offset = (4 if estimator == "cdpr" else -4, 3 if is_above else -8)
+        # Labels are on the outer sides of the two lines, in points from their points: CDPR's to the right, VinePPO's to
+        # the left. CDPR's are above where its line is the upper one: the error falls, and the correlation rises.
+        is_cdpr = estimator == "cdpr"
+        is_above = is_cdpr == (measure == "rmse")
+        offset = (4 if is_cdpr else -4, 3 if is_above else -8)
         for point in points.itertuples():
             panel.annotate(f"K={point.value}", (point.tokens_per_decision, getattr(point, measure)), offset,
                            textcoords="offset points", fontsize=6, color=look["color"],
-                           ha="left" if estimator == "cdpr" else "right")  # fmt: skip
+                           ha="left" if is_cdpr else "right")  # fmt: skip
     for baseline, (name, marker) in BASELINES.items():
         point = rows[(rows["sweep"] == "baseline") & (rows.value == baseline)]
         panel.plot(point.tokens_per_decision, point[measure], color=style.PURPLE, linestyle="", marker=marker,

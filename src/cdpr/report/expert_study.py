@@ -113,7 +113,8 @@ def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> No
     radar.set_xticks(angles, two_lines, fontsize=7)
     radar.tick_params(axis="x", pad=3)
     for text, angle in zip(radar.get_xticklabels(), angles, strict=True):
-        # Where the title is from the centre, as -1, 0 or 1. It is aligned on the side that faces the circle.
+        # Where the title is from the centre, as -1, 0 or 1; angles run from the top to the left. The side of the title
+        # that faces the circle is aligned with its tick.
         to_right, upwards = round(-math.sin(angle)), round(math.cos(angle))
         text.set(ha={-1: "right", 0: "center", 1: "left"}[to_right], va={-1: "top", 0: "center", 1: "bottom"}[upwards])
     radar.set_theta_offset(math.pi / 2)

@@ -70,7 +70,8 @@ def main_results_table(
 
 
 def _main_columns(results: Results) -> list[Column]:
-    """Return the columns of the paper's layout, whose keys are data set and metric: ``mimic_iv.aec``."""
+    """Return the columns of the paper's layout, whose keys are data set and metric: ``mimic_iv.aec``. The average also
+    has the metrics that are only :data:`COMPARED`, such as utility."""
     columns = []
     for dataset, group in column_groups(results).items():
         metrics = dict.fromkeys([*SHOWN, *COMPARED]) if dataset == AVERAGE else SHOWN

@@ -157,6 +157,7 @@ def make_chapters(settings: Settings, entries: Sequence[PageEntry], records: Rec
         if not entry.module:
             chapter.pictures.append(_embed_picture(records, entry))
             continue
+        # A table of the page is made again from the results, with links. Its file shows that it was made before.
         chapter.says, chapter.artifact = entry.text, records.artifact(entry.file)
         if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
             chapter.artifact, chapter.reason = None, CREDENTIALED
@@ -164,7 +165,7 @@ def make_chapters(settings: Settings, entries: Sequence[PageEntry], records: Rec
             chapter.reason = f"missing: {entry.file}"
         else:
             chapter.parts = importlib.import_module(entry.module).sheet(settings, records.results).parts
-            if entry.file == "tables/effort.md":
+            if entry.file == "tables/effort.md":  # which itself does not depend on what was paid so far
                 chapter.parts = [*spent_part(settings), *chapter.parts]
     return list(chapters.values())
 
@@ -235,8 +236,9 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
     """Say in words whether our method's utility is higher than that of ``rival`` at ``place``. ``row`` has the
     differences (ours minus the rival's); if it has instead the reason why there are none, the answer is ``Not
     known``."""
-    start = f"the policy it started from ({rival.label[0].lower()}{rival.label[1:]})"
-    than = start if rival.name == "warm_start" else rival.label
+    label_in_sentence = f"{rival.label[0].lower()}{rival.label[1:]}"
+    is_start = rival.name == "warm_start"
+    than = f"the policy it started from ({label_in_sentence})" if is_start else rival.label
     question = f"Is the utility of {row['label']} higher than that of {than}?"
     if "reason" in row:
         return Answer(place, question, "Not known", f"{row['reason']}.")

@@ -40,9 +40,11 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     look_by_name = {name: entry.look for entries in (settings.agents, variants) for name, entry in entries.items()}
     if look := look_by_name.get(name):
         return look
+    # The spare looks; those in the colour of an entry are left out, as long as others remain.
     spare_looks = [Look.model_validate(look) for look in parse_yaml(shipped_text(__package__, "spare_looks.yaml"))]
     used = {look.colour.lower() for look in look_by_name.values() if look}
     unused = [look for look in spare_looks if look.colour.lower() not in used] or spare_looks
+    # Every entry without a look has its place in one order, so that it looks the same in all figures.
     without_look = [name for name, look in look_by_name.items() if not look]
     shown = [name for name in without_look if name in variants and set(variants[name].feeds) - {"ablations"}]
     order = [*shown, *(name for name in without_look if name not in shown)]

@@ -190,14 +190,19 @@ Block = Table | str | Sequence[str] | Warned
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
     """Return the columns ``keys`` of the rows as the text of a CSV file.
 
-    Floats are written with ``decimals`` decimals. A None or missing value is an empty cell. Texts that a spreadsheet
-    would run as a formula are made harmless (:func:`cdpr.escape.csv_cell`).
+    Floats are written with ``decimals`` decimals, booleans as ``true`` and ``false``, and the values of a list with
+    spaces between. A None or missing value is an empty cell. Texts that a spreadsheet would run as a formula are made
+    harmless (:func:`cdpr.escape.csv_cell`).
     """
 
     def plain_text(value: Any) -> str:
-        """Return a value as text: a float with the number of decimals, None as an empty text."""
+        """Return a value as text."""
         if value is None:
             return ""
+        if isinstance(value, (list, tuple)):
+            return " ".join(map(str, value))
+        if isinstance(value, bool):
+            return str(value).lower()
         return number(value, decimals) if isinstance(value, float) else str(value)
 
     cells = [[escape.csv_cell(plain_text(row.get(key))) for key in keys] for row in rows]

@@ -74,11 +74,11 @@ class Oracle:
             kind, text = action
             if kind == "end":
                 return self._probability_right(posterior, text) if text else diagnosed
-            if kind == "invalid":
+            if kind == "invalid":  # it costs something, and the state stays as it is
                 return unchanged - self.agent.loss(Effort(invalid=1))
-            if action not in exam_of:
+            if action not in exam_of:  # unknown to the model: its value is known only if the record lacks it
                 return unchanged - miss if kind == "unavailable" else None
-            if requested[exam_of[action]]:
+            if requested[exam_of[action]]:  # again: the result is repeated free of charge, or still unavailable
                 return unchanged if kind == "repeat" else unchanged - miss
             return diagnosed + float(gain[exam_of[action]])
 

@@ -90,7 +90,7 @@ def _write_dataset(
     oracle = Oracle(settings, dataset) if is_synthetic(settings, dataset) else None
     entries = []
     for run, evaluation in evaluations.items():
-        if not evaluation.exists():  # under `evaluation.partial`
+        if not evaluation.exists():
             print(f"missing: {evaluation}")
             continue
         credit_path = credit_file(results, run, dataset)

@@ -35,12 +35,11 @@ def write_claims(settings: Settings, job: Job) -> None:
     ledger = make_ledger(settings, results, claims, timed)
     timed_rows = [_table_row(entry) for entry in make_ledger(settings, results, timed)["claims"]]
     timed_title = f"The paper's claims about training time ({ledger['marks']})"
-    csv_rows = [{name: _csv_value(value) for name, value in entry.items()} for entry in ledger["claims"]]
     forms = {
         "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
         "md": _to_markdown(settings, ledger),
         "time": markdown_page(timed_title, [layout.table(settings, "claims.time", timed_rows)]),
-        "csv": to_csv(csv_rows, list(ledger["claims"][0]), _DECIMALS),
+        "csv": to_csv(ledger["claims"], list(ledger["claims"][0]), _DECIMALS),
     }
     for form, text in forms.items():
         write_text(job.out[form], text)
@@ -94,23 +93,16 @@ def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:
 
 def _table_row(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry of ``claims.json`` as the row of a table, with its numbers, lists and counts as text."""
-    value, low, high = (entry[name] for name in ("measured", "low", "high"))
+    value, low, high = entry["measured"], entry["low"], entry["high"]
     measured = ""
     if value is not None:
-        measured = number(value) if low is None or high is None else interval(value, low, high)
+        text = number(value) if low is None or high is None else interval(value, low, high)
+        measured = f"{text} {entry['unit']}".strip()
     return {
         **entry,
         "printed": ", ".join(entry["printed"]),
-        "measured": f"{measured} {entry['unit']}".strip() if measured else "",
+        "measured": measured,
         "k": f"{entry['k']} / {entry['n']}" if entry["k"] else entry["n"],
         "seeds": ", ".join(map(str, entry["seeds"])),
         "verdict": ", ".join(filter(None, (entry["verdict"], entry["scope"]))),
     }
-
-
-def _csv_value(value: Any) -> Any:
-    """Return a value as the CSV shows it: ``true`` and ``false``, and lists as words with spaces between; others
-    unchanged."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
