@@ -119,7 +119,7 @@ def interval_table(
     deviation between seeds; a row per method and data set. ``table`` and ``words`` are those of
     :func:`~.layout.table`."""
     columns = []
-    for column in comparisons.interval_columns(COMPARED, short=True):
+    for column in comparisons.interval_columns(COMPARED, short=True):  # further statistics beside accuracy and cost
         columns.append(column)
         if column.key == "accuracy":
             columns.append(Column("accuracy_seed_sd", "seed SD", factor=100.0))

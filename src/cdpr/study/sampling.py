@@ -118,7 +118,7 @@ def make_record(settings: Settings, state: State, source: str) -> StudyState:
         answer = step.observation
         requested = step.action.name if isinstance(step.action, RequestTest) else ""
         fields = {"kind": answer.kind, "text": answer.text, "usd": answer.charge_usd}
-        # An examination has the name under which it is in the record, if it is.
+        # The name of the examination in the record, or the agent's own words where the record does not have it.
         findings.append(Finding.model_validate(fields | {"examination": answer.exam_key or requested}))
     return StudyState(
         digest=state_digest(settings, case, state), dataset=case.dataset,

@@ -35,6 +35,7 @@ def judge_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     if claim.within:
         support = comparison.measured.inside(claim.within)
     else:
+        # Probes are `times` as many tokens as continuations, or more, or less; all else is a difference from zero.
         support = comparison.measured.minus(claim.times or 0.0).toward(claim.side)
     return judge_comparisons([replace(comparison, support=support)], evidence.why_not_comparable(IN_DOMAIN))
 
