@@ -1,4 +1,4 @@
-"""The numbers of a data card, counted from the cases. Names that few patients have are not among them."""
+"""The numbers of a data card, counted from the cases. Diagnoses of few patients are counted without their names."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -18,9 +18,12 @@ from .provenance import check_tier, read_record
 
 
 class Artifact(NamedTuple):
-    """How the file ``target`` was made. ``command`` makes it again. The rest describes the run that made it: its
-    ``name``, run key (``key``), digest of the ``code``, ``seed``, digest of the ``cases`` and MLflow ``experiment``;
-    ``query`` finds it in MLflow. Without a ``run.json`` only ``target`` and ``command`` are known."""
+    """How the file ``target`` was made.
+
+    ``command`` makes it again. The other fields describe the run that made it, and are empty where there is no
+    ``run.json``: its ``name``, its run ``key`` and ``seed``, the digests of its ``code`` and of its ``cases``, its
+    MLflow ``experiment``, and the ``query`` that finds it in MLflow.
+    """
 
     target: str
     command: str

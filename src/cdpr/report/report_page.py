@@ -70,11 +70,13 @@ SHOWN = (
 
 @dataclass
 class Chapter:
-    """A chapter of the page, or a data card: figures (``pictures``), then the tables ``parts`` with their headings, all
-    but the first folded.
+    """A chapter of the page, or a data card.
 
-    ``says`` is a text above them, ``artifact`` how the tables were made, and ``reason`` why there are none. A
-    ``folded`` chapter is opened by a click.
+    - ``name``: its anchor; ``title``: its heading; ``says``: a text below the heading.
+    - ``folded``: whether it is closed until a click.
+    - ``pictures``: its figures, the fields of each (:func:`_embed_picture`).
+    - ``parts``: its tables with their headings; all but the first are folded. ``artifact``: how they were made;
+      ``reason``: why there are none.
     """
 
     name: str
@@ -172,7 +174,7 @@ def make_chapters(settings: Settings, entries: Sequence[PageEntry], records: Rec
 
 def _embed_picture(records: Records, entry: PageEntry) -> dict[str, Any]:
     """Read a PNG image into the page. Returns the fields that the template shows: the image as a ``data:`` address, how
-    it was made, and the ``reason`` where there is no image (empty: there is one)."""
+    it was made, and the ``reason`` why there is no image (empty where there is one)."""
     path = records.results / entry.file
     content = path.read_bytes() if path.exists() else b""
     problem = ""

@@ -236,12 +236,12 @@ class Results:
         return differences | {"runs": tuple((run, dataset) for run in compared)}
 
     def difference(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], dataset: str) -> Row:
-        """Return the differences between paired runs, first minus second. ``pairs`` are their metrics, two arrays
-        [cases, metrics] each.
+        """Return the differences between paired runs, first minus second, on a data set, as columns of a row. ``pairs``
+        has for each pair the metrics of the first run and of the second, two arrays [cases, metrics].
 
-        Returns the columns of every metric's mean difference with its interval and bootstrap ``draws``; the number of
-        ``cases``; ``tests``, a McNemar test per pair; and ``discordant``, the numbers of cases that only the first and
-        only the second got right, by pair (``12:7, 9:11``).
+        The columns are every metric's mean difference with its interval and bootstrap ``draws``
+        (:func:`~cdpr.evaluation.metrics.estimates`); ``cases``, their number; ``tests``, a McNemar test per pair; and
+        ``discordant``, how many cases only the first and only the second run got right, by pair (``12:7, 9:11``).
         """
         values = np.stack([first - second for first, second in pairs])
         accuracy = list(METRICS).index("accuracy")

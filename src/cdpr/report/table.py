@@ -64,7 +64,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table shows in one row and column: a text, its mark, the runs behind it, and a ``note`` below it."""
+    """What a table shows in one row and column: a ``text`` with a ``note`` below it, why it is emphasised (``mark``),
+    and the evaluations behind it (``runs``)."""
 
     text: str
     mark: Mark = ""

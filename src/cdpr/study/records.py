@@ -44,10 +44,12 @@ class Finding(Record):
 class StudyState(Record):
     """A state of an episode, at which raters judge what different methods would do next. It is as private as the case.
 
-    ``digest`` is the identity of the state (:func:`state_digest`). The episode is of the run ``source`` on the case
-    ``note_id`` of ``dataset``; for credentialed cases ``note_id`` is a pseudonym, as in evaluations. ``turn`` is the
-    number of earlier replies. ``found`` lists what was requested before. ``replies`` are the earlier replies, in the
-    full grammar: replaying them rebuilds the state.
+    - ``digest``: the identity of the state (:func:`state_digest`).
+    - ``source``: the run whose episode it is from.
+    - ``dataset``, ``note_id``: the case; for ``credentialed`` cases ``note_id`` is a pseudonym, as in evaluations.
+    - ``turn``: the number of earlier replies.
+    - ``presentation``: the text of the case; ``found``: what was requested before, with the answers.
+    - ``replies``: the earlier replies, in the full grammar: replaying them rebuilds the state.
     """
 
     digest: str
@@ -64,9 +66,10 @@ class StudyState(Record):
 class Content(Record):
     """What raters see of a proposal, that is of a method's next decision at the state with the digest ``state``.
 
-    ``reasoning`` is the reply without its action. ``action`` is the requested examination or the diagnosis, as ``kind``
-    says. ``leaning`` is the diagnosis that an agent without reasoning gives when it must diagnose at this state.
-    ``usd`` is the charge of a request in US dollars.
+    - ``reasoning``: the reply without its action.
+    - ``kind``: whether the ``action`` is the name of a requested examination or a diagnosis.
+    - ``leaning``: the diagnosis that an agent without reasoning gives when it must diagnose at this state.
+    - ``usd``: the charge of a request in US dollars.
     """
 
     state: str

@@ -55,11 +55,16 @@ def compare_pairs(differences: ArrayLike, permutations: int, seed: int) -> dict[
     """Test whether two methods differ. ``differences`` [states], at least one, are the mean scores of the first method
     minus those of the second.
 
-    Returns by name: the mean ``difference``, its standard deviation ``sd``, and the number of ``zeros``; two-sided
-    p-values of the signed-rank test with zeros as Pratt treats them (``p``), of that test without zeros
-    (``p_zeros_dropped``) and of the permutation test (``p_permutation``); the ``rank_biserial`` correlation; the
-    Hodges-Lehmann ``shift`` with its 95% interval (``shift_low``, ``shift_high``). Sources: Wilcoxon, Biometrics Bull.
-    1 (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963).
+    Returns by name:
+
+    - the mean ``difference``, the standard deviation ``sd`` of the differences, and the number of ``zeros`` among them;
+    - two-sided p-values: ``p`` of the signed-rank test with zeros as Pratt treats them, ``p_zeros_dropped`` of that
+      test without zeros, ``p_permutation`` of the permutation test;
+    - the ``rank_biserial`` correlation;
+    - the Hodges-Lehmann ``shift`` with its 95% interval, ``shift_low`` to ``shift_high``.
+
+    Sources: Wilcoxon, Biometrics Bull. 1 (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and
+    Lehmann, Ann. Math. Stat. 34 (1963).
     """
     rounded = np.round(np.asarray(differences, dtype=float), DECIMALS)
     shift_low, shift, shift_high = hodges_lehmann(rounded)

@@ -33,9 +33,10 @@ class InspectorError(ValueError):
 class View:
     """What is needed to show the episodes of one run on one data set.
 
-    ``cases`` and their ``credit`` (process rewards with the continuations behind them) are by id. The ``oracle`` judges
-    decisions on the ``chosen`` cases (None: the model behind the cases is not known). ``rated`` are digests of the
-    states that the expert study had rated. An agent that sees the ``whole_record`` at once takes no decisions.
+    - ``cases``: the cases by id; ``credit``: process rewards with the continuations behind them, by id of the case.
+    - ``oracle``: judges decisions on the cases with the ids ``chosen`` (None: the model behind the cases is not known).
+    - ``rated``: digests of the states that the expert study had rated.
+    - ``whole_record``: whether the agent sees the whole record at once, and so takes no decisions.
     """
 
     settings: Settings
@@ -135,8 +136,8 @@ class _Decisions:
         return self.view.oracle.opinion(self.episode.states[t], action_of(self.episode.steps[t]), others)
 
     def _opinion_fields(self, opinion: Opinion) -> Fields:
-        """Return an opinion as a JSON value. ``taken`` is the value of the action taken, which is the first of its
-        values."""
+        """Return an opinion as a JSON value. Its ``taken`` is the value of the action that the agent took, which is the
+        first of ``opinion.values``."""
         return {
             "posterior": [[disease, _round(p)] for disease, p in opinion.posterior],
             "best": self._show(opinion.best), "value": _round(opinion.best_value), "lost": _round(opinion.lost),

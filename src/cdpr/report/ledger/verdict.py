@@ -66,12 +66,13 @@ NO_EFFECT = Effect(nan)
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a claim is judged by. ``measured`` is a statistic of the compared methods in ``unit``, and ``text`` says
-    what was compared (``CDPR 53.07 against GRPO 47.33``).
+    """What a claim is judged by.
 
-    ``support`` is how far the statistic is on the claimed side: positive where the claim holds. ``void`` says why the
-    comparison supports no conclusion, whatever its interval (empty: it may). ``k``, ``n`` and ``runs`` are those of
-    :class:`Verdict`.
+    - ``measured``: a statistic of the compared methods, in ``unit``.
+    - ``text``: what was compared (``CDPR 53.07 against GRPO 47.33``).
+    - ``support``: how far the statistic is on the claimed side; positive where the claim holds.
+    - ``void``: why the comparison supports no conclusion, whatever its interval (empty: it may).
+    - ``k``, ``n``, ``runs``: those of :class:`Verdict`.
     """
 
     measured: Effect
@@ -93,13 +94,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict on a claim with its reason ``why``, and what was measured: the number ``measured`` with the ends
+    """A ``verdict`` on a claim with its reason ``why``, and what was measured: the number ``measured`` with the ends
     ``low`` and ``high`` of its 95% interval, in ``unit``.
 
-    ``k`` counts right diagnoses among ``n`` cases. For the average, in which data sets count alike, ``k`` is empty and
-    ``n`` lists the numbers of cases. Where a method is claimed to be the best of many and not all were run, ``scope``
-    says among how many it was compared (``of the 7 rows run``). ``runs`` are those that the verdict rests on, and
-    ``seeds`` their training seeds.
+    - ``k``: the number of right diagnoses among ``n`` cases. For the average, in which data sets count alike, ``k`` is
+      empty and ``n`` lists the numbers of cases.
+    - ``scope``: where a method is claimed to be the best of many and not all were run, among how many it was compared
+      (``of the 7 rows run``).
+    - ``runs``: those that the verdict rests on; ``seeds``: their training seeds.
     """
 
     verdict: str
