@@ -13,7 +13,7 @@ from ..llm.spec import modules_of
 from ..settings import AgentEntry, Settings, SettingsError, is_served, is_trained, model_of
 from ..settings.load import restrict
 
-# Settings that all agents may read: those that decide an action and its utility.
+# Settings that all agents may read: those that decide an action and its utility, and (ACTING) how it is evaluated.
 DECISIONS = ("environment", "policy", "utility")
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
 
@@ -46,8 +46,8 @@ def agent_class(entry: AgentEntry) -> Any:
 
 
 def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
-    """List the Python modules whose code decides the replies of an agent: its own, and those that call its model. They
-    are part of the run key."""
+    """List the names of the Python modules whose code decides the replies of an agent: its own, and those that call its
+    model. Their code is part of the run key, so that a change of it runs the evaluation again."""
     acts = entry.acts.partition(":")[0]
     if entry.model is None:
         return (acts,)
@@ -65,8 +65,9 @@ def model_spec(
     """Make the specification of the model by which an agent acts; None for an agent without a model.
 
     It is the model that ``entry`` names in the registry of models, or else the policy in the folder ``policy``.
-    ``server`` is the job's own server of this model, if it has one. Calls of the model are counted. Raises
-    SettingsError where an agent that acts by a policy gets no folder.
+    ``server`` is the job's own server of this model, if it has one. ``credentialed`` says that the cases are under a
+    data use agreement. Calls of the model will be counted. Raises SettingsError where an agent that acts by a policy
+    gets no folder.
     """
     if entry.model is None:
         return None
@@ -116,6 +117,6 @@ def own_reads(settings: Settings, run: str) -> tuple[str, ...]:
     """List the dotted keys of the settings that the agent of a run reads beside :data:`ACTING`, which all agents
     read."""
     entry = agent_entry(settings, run)
-    if entry.acts.startswith("cdpr.agents.reference:"):  # they read no more, and are slow to import
+    if entry.acts.startswith("cdpr.agents.reference:"):  # these read no others, and are slow to import
         return ()
     return tuple(agent_class(entry).reads)

@@ -20,8 +20,8 @@ MAX_TOKENS = 2048  # of one reply, as in the published code
 SUFFICES = "The available information is sufficient to make a diagnosis."
 RESULT = "Here is the test result: "
 _EXAM = re.compile(r"(?:performed|needed):(.*)", re.IGNORECASE)
-_OUR_ACTION = render_action(RequestTest(""), "full")
-_FENCE = re.compile(r"^\s*```.*$\n?", re.MULTILINE)
+_OUR_ACTION = render_action(RequestTest(""), "full")  # the words before the examination in our grammar
+_FENCE = re.compile(r"^\s*```.*$\n?", re.MULTILINE)  # a line that begins or ends a block of code
 _DIAGNOSIS = re.compile(r"^\W*Diagnosis:(.*?)(?:^\W*Reason:|\Z)", re.MULTILINE | re.DOTALL)
 _WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
@@ -45,6 +45,7 @@ class DiagAgent(Framework):
         summary = state.case.case_summary
         messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": summary}]
         for step in state.history:
+            # The model sees its own reply, without the action that was appended behind it.
             own_text, appended_action, _ = step.turn.text.rpartition(_OUR_ACTION)
             reply = own_text.rstrip() if appended_action else step.turn.text
             has_result = step.observation.kind in ("result", "repeat")
@@ -69,11 +70,12 @@ class DiagAgent(Framework):
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
             name = " ".join(diagnosis.group(1).split())
             return FinalDiagnosis(name) if name.strip(".*") else None
-        for request in filter(None, map(_EXAM.search, text.splitlines())):  # the first line with an examination
-            first = re.split(r"[,;](?![^(]*\))", request.group(1))[0]  # a comma inside brackets does not separate
-            exam = first.strip(" .*[]")
-            return RequestTest(exam) if exam else None
-        return None
+        request = next(filter(None, map(_EXAM.search, text.splitlines())), None)  # in the first line that has one
+        if request is None:
+            return None
+        first_exam = re.split(r"[,;](?![^(]*\))", request.group(1))[0]  # a comma inside brackets does not separate
+        exam = first_exam.strip(" .*[]")
+        return RequestTest(exam) if exam else None
 
 
 def _read_instruction(path: str) -> str:

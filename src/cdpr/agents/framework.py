@@ -32,7 +32,7 @@ def prompts(file: str) -> dict[str, str]:
 
 def fill_prompt(file: str, name: str, /, **parts: object) -> str:
     """Fill in the prompt ``name`` of the file ``prompts/FILE.txt``; returns the text. Each of ``parts`` replaces its
-    name in braces. Raises KeyError for an unknown prompt or a missing part."""
+    name in braces: ``goal="..."`` replaces ``{goal}``. Raises KeyError for an unknown prompt or a missing part."""
     return prompts(file)[name].format(**parts)
 
 
@@ -76,7 +76,8 @@ class Framework(Agent):
         """Write all that is known about the patient at a state: the presentation, the examinations in order with their
         results, and how many more may follow. With ``forced`` none may."""
         results = number_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
-        left = self.environment.max_turns - (self.environment.forced_turn == "within") - len(state.history)
+        for_diagnosis = 1 if self.environment.forced_turn == "within" else 0  # one of the turns is kept for it
+        left = self.environment.max_turns - for_diagnosis - len(state.history)
         possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
         return _SHARED("record", summary=state.case.case_summary, examinations=results, possible=possible)
 
@@ -103,7 +104,7 @@ def complete_turn(reply: str, forced: bool) -> Turn:
 
 
 def parse_yes_no(reply: str) -> bool | None:
-    """Whether the first "yes" or "no" in a reply is "yes". None where it has neither word."""
+    """Read the first "yes" or "no" in a reply: returns True for yes, False for no, None where it has neither."""
     word = _YES_NO.search(reply)
     return word.group().lower() == "yes" if word else None
 

@@ -24,6 +24,7 @@ _PROMPT = partial(fill_prompt, "md_agents")
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
 MAX_TOKENS = 1024  # of one answer; the description names no limit
 _LEVELS = ("basic", "intermediate", "advanced")
+# Lines of a recruiting reply: "1. Cardiologist - reads the ECG", "Group 1 - goal", "Member 1: Surgeon - operates".
 _ROLE = r"(?P<role>.+?)[\s*_]*(?:\s[-–—]|:)\s+(?P<skill>.+?)(?:\s[-–—]\s+Hierarchy.*)?$"
 _EXPERT = re.compile(rf"\W*\d+[.):][\s*_]*{_ROLE}")
 _TEAM = re.compile(r"\W*Group\W*\d+\W+(?P<goal>.+)", re.IGNORECASE)
@@ -64,7 +65,7 @@ class MDAgents(Framework):
     reads = ("frameworks.md_agents", "frameworks.temperature")
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
-        """Start without recruited clinicians; they are kept by case."""
+        """Start without recruited clinicians. Those of a case are recruited once, and kept by its identifier."""
         super().__init__(model, settings, temperature)
         self.settings = settings.frameworks.md_agents
         self._rosters: Once[Roster] = Once()
@@ -134,11 +135,11 @@ class MDAgents(Framework):
 
 
 def _parse_level(reply: str) -> str:
-    """Read the first level of difficulty in a reply, by name or number: "2) intermediate", "advanced", "1)". Returns
-    "intermediate" where it has none."""
-    words = {level: level for level in _LEVELS} | {f"{n})": level for n, level in enumerate(_LEVELS, 1)}
-    first = re.search("|".join(map(re.escape, words)), reply.lower())
-    return words[first.group()] if first else "intermediate"
+    """Read the first level of difficulty in a reply, by name or number: "advanced", or "3)" for it. Returns one of
+    :data:`_LEVELS`, "intermediate" where the reply names none."""
+    level_of = {level: level for level in _LEVELS} | {f"{n})": level for n, level in enumerate(_LEVELS, 1)}
+    first = re.search("|".join(map(re.escape, level_of)), reply.lower())
+    return level_of[first.group()] if first else "intermediate"
 
 
 def _parse_experts(reply: str) -> Roles:
@@ -150,14 +151,15 @@ def _parse_experts(reply: str) -> Roles:
 
 
 def _parse_teams(reply: str) -> list[tuple[str, Roles]]:
-    """Read the teams in a recruiting reply: returns pairs of a goal and the (role, skill) of its members. At most
-    :data:`TEAMS` teams of :data:`MEMBERS` members are taken, and those of our default prompt where there are fewer than
-    two teams."""
+    """Read the teams in a recruiting reply: returns for each team its goal, and the pairs (role, skill) of its members.
+    At most :data:`TEAMS` teams of :data:`MEMBERS` members are taken, and those of our default prompt where there are
+    fewer than two teams."""
     teams: list[tuple[str, Roles]] = []
     for line in reply.splitlines():
         if match := _MEMBER.match(line):
-            if teams:
-                teams[-1][1].append((match["role"], match["skill"]))
+            if teams:  # a member belongs to the team whose line came last
+                _, roles_of_team = teams[-1]
+                roles_of_team.append((match["role"], match["skill"]))
         elif match := _TEAM.match(line):
             teams.append((match["goal"], []))
     teams = [(goal, roles[:MEMBERS]) for goal, roles in teams if roles][:TEAMS]
@@ -189,15 +191,17 @@ class Meeting:
         return await self.agents.tell(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
 
     async def _debate(self, group: Sequence[Participant], writer: Participant) -> str:
-        """Let a group debate in rounds of turns; returns the final answers of all. ``writer`` sums up their opinions in
-        each round. A turn in which no clinician wants to talk ends the debate."""
+        """Let a group debate; returns the final answers of all as one text. At first all give an opinion. In each round
+        ``writer`` sums up the answers; then, for several turns, each clinician may talk to others; then all answer
+        again. A turn in which nobody wants to talk ends the round, and the debate."""
         answers = await self._tell_all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
             report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
             for _ in range(self.agents.settings.turns):
                 somebody_talks = False
                 for index in range(len(group)):
-                    somebody_talks |= await self._let_talk(index, group, "\n\n".join([report, *self.log]).strip())
+                    heard = "\n\n".join([report, *self.log]).strip()  # with what was said before in this turn
+                    somebody_talks |= await self._let_talk(index, group, heard)
                 if not somebody_talks:
                     break
             answers = await self._tell_all(group, _PROMPT("final_answer", question=self.question))
@@ -205,16 +209,17 @@ class Meeting:
                 break
         return answers
 
-    async def _let_talk(self, speaker_index: int, group: Sequence[Participant], log: str) -> bool:
-        """Let one clinician of a group read the ``log`` of the debate and write messages to colleagues.
-        ``speaker_index`` is that of the clinician. The messages are added to :attr:`log`. Returns whether the clinician
-        wanted to talk."""
+    async def _let_talk(self, speaker_index: int, group: Sequence[Participant], heard: str) -> bool:
+        """Ask the clinician number ``speaker_index`` of a group, who reads what was said so far (``heard``), whether to
+        talk, and to whom. Lets the clinician write a message to each of these colleagues, and adds the messages to
+        :attr:`log`. Returns whether the clinician wanted to talk."""
         speaker = group[speaker_index]
-        if not parse_yes_no(await self._tell(speaker, _PROMPT("talk", heard=log))):
+        if not parse_yes_no(await self._tell(speaker, _PROMPT("talk", heard=heard))):
             return False
         names = number_lines(clinician.name for clinician in group)
         reply = await self._tell(speaker, _PROMPT("whom", names=names))
-        for index in dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply)):
+        for number in dict.fromkeys(map(int, re.findall(r"\b[0-9]{1,3}\b", reply))):  # each named number once
+            index = number - 1
             if 0 <= index < len(group) and index != speaker_index:
                 name = group[index].name
                 message = await self._tell(speaker, _PROMPT("message", name=name))
@@ -222,9 +227,10 @@ class Meeting:
         return True
 
     async def _reports(self) -> str:
-        """Let all teams investigate; returns their reports, each below its goal. The team for the initial assessment
-        comes first. The team for the final review comes last and reads the other reports. Without such goals they are
-        the first and the last team."""
+        """Let all teams investigate; returns their reports as one text, each below the goal of its team. The team for
+        the initial assessment comes first; the team for the final review comes last and reads the other reports. They
+        are known by their goals, as the published prompt writes them; otherwise they are the first and the last
+        team."""
         teams = self.roster.teams
         first = next((team for team in teams if re.search(r"initial|\bIAT\b", team.goal, re.I)), teams[0])
         others = [team for team in teams if team is not first]
@@ -255,6 +261,6 @@ class Meeting:
         return join_by_author((clinician.name for clinician in group), answers)
 
     async def _tell(self, clinician: Participant, text: str, *call: object) -> str:
-        """Send ``text`` to a clinician and return the answer. ``call`` distinguishes requests with the same text: it is
-        part of their seed."""
+        """Send ``text`` to a clinician and return the answer. ``call`` is part of the seed of the request, so that
+        requests with the same text get different answers."""
         return await self.agents.tell(clinician, text, derive_seed(self.seed, *call))

@@ -66,8 +66,9 @@ class MedAgents(Framework):
         return tuple(actions.values())[:CANDIDATES]
 
     async def _analyse(self, question: str, options: str, seed: int) -> dict[str, str]:
-        """Let experts for the case, and others for the ``options`` (one per line), write analyses. Returns the analysis
-        of each expert by the prompt of the expert's role. Empty ``options`` have no experts."""
+        """Let experts for the case, and others for the ``options`` (one per line), write analyses. Returns each
+        analysis, by the prompt that describes the role of its expert. Where ``options`` is empty, there are no experts
+        for them."""
         fields = await self._name_fields("question_fields", QUESTION_EXPERTS, seed, question=question)
         prompt = _PROMPT("analyse_question", question=question)
         analyses = await self._ask_experts("question", fields, prompt, seed)
@@ -82,14 +83,14 @@ class MedAgents(Framework):
         """Let the model name fields of medicine. ``prompt`` is the name of the prompt that asks for them, ``parts``
         fill it. Returns at most ``most`` different fields, "General Medicine" where the reply names none."""
         reply = await self._ask(_PROMPT(prompt, most=most, **parts), FIELDS, seed, prompt)
-        names = re.split(r"[|,;\n]", reply.rpartition(":")[2])
-        fields = [re.sub(r"^[\W\d]+|[\W]+$", "", name) for name in names]
+        _, _, answer = reply.rpartition(":")  # without words such as "Medical fields:"
+        fields = [re.sub(r"^[\W\d]+|[\W]+$", "", name) for name in re.split(r"[|,;\n]", answer)]
         return list(dict.fromkeys(filter(None, fields)))[:most] or [_GENERAL]
 
     async def _ask_experts(self, kind: str, fields: list[str], prompt: str, seed: int) -> dict[str, str]:
         """Let one expert for each of ``fields`` answer ``prompt`` with an analysis. ``kind`` (``question`` or
-        ``option``) chooses the prompt of their role. Returns the analysis of each expert, signed with the field, by
-        this prompt. An unfinished last sentence is left out."""
+        ``option``) chooses the prompt that describes their role. Returns each analysis, headed by the field of its
+        expert, by this prompt. An unfinished last sentence is left out."""
         experts = [_PROMPT(f"{kind}_expert", field=field) for field in fields]
         calls = (self._ask(prompt, ANALYSIS, seed, kind, n, expert=expert) for n, expert in enumerate(experts))
         analyses = {}
@@ -101,21 +102,23 @@ class MedAgents(Framework):
 
     async def _agree_on_report(self, question: str, options: str, analyses: dict[str, str], seed: int) -> str:
         """Let the model write a report, and revise it until all experts agree, at most :data:`VOTES` times. Returns the
-        report. ``analyses`` are by the prompts of the experts' roles. A vote is an objection only if its first "yes" or
-        "no" is "no"."""
+        report. The keys of ``analyses`` are prompts that describe the role of each expert. A vote is an objection only
+        if its first "yes" or "no" is "no"."""
         ask, experts = self._ask, list(analyses)
-        prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses.values()))
-        report = await ask(prompt, REPORT, seed, "report")
+        # What every prompt contains, beside its own parts.
+        prompt = partial(_PROMPT, question=question, options=options)
+        report = await ask(prompt("report", analyses="\n\n".join(analyses.values())), REPORT, seed, "report")
         for ballot in range(VOTES):
-            prompt = _PROMPT("vote", question=question, options=options, report=report)
-            votes = await gather(*(ask(prompt, VOTE, seed, "vote", ballot, n, expert=e) for n, e in enumerate(experts)))
+            text = prompt("vote", report=report)
+            votes = await gather(*(ask(text, VOTE, seed, "vote", ballot, n, expert=e) for n, e in enumerate(experts)))
             against = [n for n, vote in enumerate(votes) if parse_yes_no(vote) is False]
             if not against:
                 break
-            prompt = _PROMPT("advise", question=question, options=options, report=report)
-            advice = await gather(*(ask(prompt, ADVICE, seed, "advice", ballot, n, expert=experts[n]) for n in against))
-            prompt = _PROMPT("revise", question=question, options=options, report=report, advice="\n\n".join(advice))
-            report = await ask(prompt, REPORT, seed, "revision", ballot)
+            # Those who object give advice, by which the report is revised.
+            text = prompt("advise", report=report)
+            advice = await gather(*(ask(text, ADVICE, seed, "advice", ballot, n, expert=experts[n]) for n in against))
+            text = prompt("revise", report=report, advice="\n\n".join(advice))
+            report = await ask(text, REPORT, seed, "revision", ballot)
         return report
 
     async def _ask(self, prompt: str, max_tokens: int, seed: int, *call: object, expert: str = "") -> str:
@@ -127,11 +130,11 @@ class MedAgents(Framework):
 
 
 def _parse_choice(reply: str, options: Sequence[Action]) -> Action | None:
-    """Read the chosen option in a reply: that of the last letter in it ("Option B"). None where there is no letter, or
-    no option with this letter."""
+    """Read the chosen option in a reply: that of the last letter in it ("Option B", or "B." at the beginning of a
+    line). None where there is no letter, or no option with this letter."""
     letters = _OPTION.findall(reply) or _LINE.findall(reply)
-    number = _LETTERS.index(letters[-1]) if letters else len(options)
-    return options[number] if number < len(options) else None
+    option_by_letter = dict(zip(_LETTERS, options, strict=False))
+    return option_by_letter.get(letters[-1]) if letters else None
 
 
 def _describe_option(option: Action) -> str:

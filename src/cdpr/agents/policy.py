@@ -14,7 +14,8 @@ from ..settings.schema import Settings
 
 def longest_sequence(settings: Settings) -> int:
     """Compute how many tokens a prompt and its reply may have together at most, for all agents of this module. The last
-    reply and the observation after it may exceed ``policy.max_response_tokens``."""
+    reply and the observation after it may exceed ``policy.max_response_tokens``. A token of an observation is assumed
+    to have at least two characters."""
     policy = settings.policy
     excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
     return policy.max_prompt_tokens + policy.max_response_tokens + excess
@@ -29,7 +30,8 @@ class PolicyAgent(Policy):
     """
 
     def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
-        """``prompts`` builds the prompts for ``model``; ``settings`` is the section ``policy``."""
+        """Keep the ``model``, the builder of its ``prompts``, the section ``policy`` of the settings, and the sampling
+        ``temperature``."""
         self.model, self.prompts, self.settings, self.temperature = model, prompts, settings, temperature
 
     @classmethod
@@ -63,17 +65,18 @@ class PolicyAgent(Policy):
     async def _replies(
         self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = False
     ) -> list[Turn]:
-        """Sample the replies with the indices ``numbers`` at a state. A model with a tokenizer gets a token prompt, and
-        its replies have token ids and log-probabilities; another model gets chat messages. With ``first_line`` a reply
-        may end after its first line."""
+        """Sample the replies with the indices ``numbers`` at a state; returns one turn for each. A model with a
+        tokenizer gets a token prompt, and its replies have token ids and log-probabilities; another model gets chat
+        messages. With ``forced`` each is a diagnosis; with ``first_line`` it may end after its first line."""
         sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)
             completions = await self.model.chat(messages, numbers, sampling, seed)
             return [Turn(completion.text) for completion in completions]
         prompt = self.prompts.prompt_ids(state, forced, self.whole_record)
-        current_meter().cut += len(numbers) * self.prompts.is_cut(state.case, self.whole_record)
-        prefix = self._diagnosis_prefix if forced else ""
+        if self.prompts.is_cut(state.case, self.whole_record):
+            current_meter().cut += len(numbers)
+        prefix = self._diagnosis_prefix if forced else ""  # the prompt ends with these words, so the reply lacks them
         completions = await self.model.sample(prompt, numbers, sampling, seed)
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
@@ -95,17 +98,17 @@ class PolicyAgent(Policy):
         return [Turn(text, prompt, token_ids, values) for text, token_ids, values in scored]
 
     def name_start(self, turn: Turn) -> int:
-        """Find the index of the token in which the name of the disease begins. It is 0 where the prompt ends with the
-        words before the name, and the number of tokens where the reply is no diagnosis."""
+        """Find the index of the token of the reply in which the name of the disease begins. It is 0 where the prompt
+        already ends with the words before the name, and the number of tokens where the reply is no diagnosis."""
         prefix = self.prompts.forced_prefix_ids
         if turn.prompt_ids[-len(prefix) :] == prefix:
             return 0
-        action = parse_action(turn.text)  # not the verb itself, which a model may spell in other ways
+        action = parse_action(turn.text)  # a search for the words before the name would fail: models vary them
         if not isinstance(action, FinalDiagnosis):
             return len(turn.token_ids)
-        start = turn.text.rfind(action.text)
+        start = turn.text.rfind(action.text)  # of the name, in characters
         ids, decode = turn.token_ids, self.prompts.tokenizer.decode
-        # The first token with which the decoded text reaches the name.
+        # The first token k such that the text of tokens 0 to k reaches into the name, found by bisection.
         return bisect.bisect_left(range(len(ids)), True, key=lambda k: len(decode(ids[: k + 1])) > start)
 
     @property
@@ -137,4 +140,4 @@ class ImmediateAgent(PolicyAgent):
 class StaticAgent(PolicyAgent):
     """An agent that sees the whole record at once and diagnoses (paper, "Dynamic vs. Static Diagnosis")."""
 
-    whole_record = True  # its cost is that of every examination of the record
+    whole_record = True  # so its episode costs what all examinations of the record cost

@@ -23,7 +23,7 @@ from ..seeding import derive_seed
 from ..settings import Settings
 
 _NEGLIGIBLE = 1e-3  # gain in utility below which an examination is not worth a request
-_CACHE = 4096  # posteriors of states that are kept
+_CACHE = 4096  # states whose posterior is cached, at most
 _EFFORT = 0.01  # utility lost to any request when prices are ignored
 
 
@@ -83,10 +83,11 @@ class ReferenceAgent(Agent):
         return render_differential((self.doctor.diseases[k], p[k]) for k in np.argsort(-p, kind="stable")[:size])
 
     def is_requested(self, state: State) -> np.ndarray:
-        """Whether each examination was requested before: a mask, shape [examinations]."""
-        requests = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
-        matches = [step.observation.exam_key for step in state.history if step.observation.exam_key is not None]
-        names = {canonical_name(name) for name in (*requests, *matches)}
+        """Whether each examination was requested before: a mask, shape [examinations]. An examination counts where the
+        request named it, and also where the environment answered a request with it."""
+        requested = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
+        answered = [step.observation.exam_key for step in state.history if step.observation.exam_key is not None]
+        names = {canonical_name(name) for name in (*requested, *answered)}
         return np.array([exam in names for exam in self.doctor.exams])
 
     def count_requests(self, state: State) -> int:
@@ -94,12 +95,12 @@ class ReferenceAgent(Agent):
         return int((self.is_requested(state) & ~self.physical).sum())
 
     def prices(self, state: State) -> np.ndarray:
-        """The price of each examination at this state in US dollars, shape [examinations]. It is 0 for items of the
-        physical examination, and for examinations of a billing group that was charged before (such as the parts of one
-        panel)."""
-        paid = {self.price(key).group for key in state.obtained} - {None}
-        entries = [self.price(self.doctor.key(exam)) for exam in self.doctor.exams]
-        return np.array([0.0 if entry.group in paid else entry.usd for entry in entries])
+        """Return the price of each examination at this state in US dollars, shape [examinations]. It is 0 for items of
+        the physical examination, and for examinations that are billed together with one that was charged before (such
+        as the parts of one panel)."""
+        paid_groups = {self.price(key).group for key in state.obtained} - {None}
+        prices = [self.price(self.doctor.key(exam)) for exam in self.doctor.exams]
+        return np.array([0.0 if price.group in paid_groups else price.usd for price in prices])
 
 
 class ZeroTest(ReferenceAgent):
@@ -158,15 +159,16 @@ class ValueOfInformation(ReferenceAgent):
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Compute what requests cost, in units of utility. Returns the utility lost to an examination with a result,
-        shape [examinations], and the utility lost to a request whose result is unavailable."""
-        physical: Any = self.physical.astype(int)
+        shape [examinations], and the utility lost to a request whose result is unavailable, a number."""
+        physical: Any = self.physical.astype(int)  # 1 for an item of the physical examination, else 0
         usd: Any = self.prices(state)
-        results = Effort(issued=1 - physical, available=1 - physical, physical=physical, cost_usd=usd)
-        return self.loss(results), self.loss(Effort(issued=1, unavailable=1))
+        # The efforts of all examinations at once: each count is an array [examinations].
+        with_result = Effort(issued=1 - physical, available=1 - physical, physical=physical, cost_usd=usd)
+        return self.loss(with_result), self.loss(Effort(issued=1, unavailable=1))
 
     def loss(self, effort: Effort) -> Any:
-        """The utility lost to an effort: minus the utility U of the effort without a right diagnosis. It is an array
-        where the counts of ``effort`` are arrays."""
+        """Compute the utility lost to an effort: minus the utility U of the effort without a right diagnosis. It is an
+        array where the counts of ``effort`` are arrays."""
         return 0.0 - utility(0.0, effort, self.settings.utility, self.settings.environment.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
@@ -190,11 +192,12 @@ class DiscountedInformation(ValueOfInformation):
 
 @dataclass(frozen=True)
 class Habits:
-    """The shares of cases (0 to 1) in which a :class:`Clinician` has each habit, and when each habit stops.
+    """The three habits of a :class:`Clinician`: the shares of cases (0 to 1) that have each, and when each stops.
 
-    ``premature``: diagnoses after one examination, or at once in the share ``at_once`` of these cases. ``defensive``:
-    requests the most informative examination at any price, and stops at the posterior probability ``certainty``. All
-    other cases are economical, and stop at ``confidence``. No habit requests more than ``patience`` examinations.
+    In the share ``premature`` of the cases the clinician diagnoses after one examination, or in the share ``at_once``
+    of these without any. In the share ``defensive`` the clinician requests the most informative examination at any
+    price, until a disease has at least the probability ``certainty``. In all other cases the clinician is economical,
+    and stops at the probability ``confidence``. Never more than ``patience`` examinations are requested.
     """
 
     premature: float = 0.25
@@ -237,6 +240,7 @@ class Clinician(ValueOfInformation):
         the habit allows no further examination."""
         habits = self.habits
         uniform = derive_seed("habit", state.case.note_id) / 2**63  # in [0, 1), it draws the habit of the case
+        # The economical habit, unless the case has another one.
         patience, stop_at, charges = habits.patience, habits.confidence, self.charges
         if uniform < habits.premature:
             patience = 0 if uniform < habits.premature * habits.at_once else 1

@@ -53,10 +53,10 @@ class TreeOfReasoning(Framework):
         """Let the doctors exchange opinions about their trees; returns the trees, each revised by its doctor.
         ``evidence`` and ``trees`` have one text per doctor, in the order of :data:`DOCTORS`."""
         turn_seed = derive_seed(seed, "turn", 0)
+        # opinions[n][m] is the opinion of doctor n about the tree of doctor m, if n gave one.
         opinions = await gather(*(self._give_opinions(n, text, trees, turn_seed) for n, text in enumerate(evidence)))
         prompts = []
         for receiver, doctor in enumerate(DOCTORS):
-            # opinions[n][m] is the opinion of doctor n about the tree of doctor m.
             received = {DOCTORS[n]: given[receiver] for n, given in enumerate(opinions) if receiver in given}
             feedback = join_by_author(received, received.values()) or _PROMPT("no_feedback")
             prompts.append(_PROMPT("revise", doctor=doctor, tree=trees[receiver], feedback=feedback))
@@ -99,9 +99,9 @@ def divide_evidence(state: State) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def field_of(exam_key: str, result: str) -> str:
-    """The field of the doctor who gets a ``result`` of the examination ``exam_key``. It follows from the kind of the
-    examination in the vocabulary, or else from its name. Where neither is known, a result with values goes to the
-    laboratory and a report in words to imaging."""
+    """Find the field (one of :data:`FIELDS`) of the doctor who gets a ``result`` of the examination ``exam_key``. It
+    follows from the kind of the examination in the vocabulary, or else from words in its name. Where neither decides, a
+    result with values goes to the laboratory and a report in words to imaging."""
     if is_physical(exam_key):
         return FIELDS[0]
     term = examinations().find(exam_key)
