@@ -15,8 +15,9 @@ from ..files import parse_yaml, shipped_text
 
 Stance = Literal["affirmed", "denied", "doubtful"]
 Clause = Literal["plain", "denial", "other", "doubt", "empty"]
-"""What a clause does: it names a diagnosis (``plain``), denies the one before it, or without one the next
-(``denial``), denies another subject (``other``), leaves it open (``doubt``), or names nothing (``empty``)."""
+"""What a clause does. ``plain``: it names a diagnosis. ``denial``: it denies the diagnosis before it, or where there is
+none the one after it. ``other``: it denies something else. ``doubt``: it leaves open what it says of a diagnosis.
+``empty``: it says nothing of one."""
 
 # The letter of each class of words, by which :func:`_classify_clause` spells a clause.
 _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "doubts": "d", "support": "p",
@@ -39,7 +40,8 @@ def _class_regex(name: str) -> str:
     words = _word_classes()[name]
     latin = [text for text in words if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
     others = [text for text in words if text not in latin]
-    return "|".join([rf"(?<![^\W_])(?:{'|'.join(latin)})(?![^\W_])", *others])
+    whole_words = rf"(?<![^\W_])(?:{'|'.join(latin)})(?![^\W_])"  # no letter or digit before or after
+    return "|".join([whole_words, *others])
 
 
 @functools.cache
@@ -61,6 +63,7 @@ _DENYING = ("negators", "ruling_out", "set_aside", "past", "doubts", "remarks")
 _FULL_WIDTH = str.maketrans("，；：（）。？！、【】", ",;:().?!,[]")
 _CROSSED_OUT = re.compile(r"~~[^~]*~~")
 _CROSS = re.compile(r"\(\s*[-−–✗✘×]\s*\)|[❌✗✘☒≠¬]|(?<!\d)0\s?%|^\s*!\s*(?=\w)")
+# What separates clauses: a punctuation mark, or the space before a word that begins a clause, such as "and" or "not".
 _CLAUSE = re.compile(
     r"\s*(?:[,()\[\]:;|\n]|(?<=\w\w\w)/(?=\w\w\w)|[.!](?=\s|$)|\s[-–—]+\s|—|(?=\?))\s*"
     r"|(?<!\bnot)(?<!\bno)\s+(?=(?:and|or|vs\.?|versus|with|without|due to|not|no|but|cannot|if|unless|rather|sans|avec"
@@ -94,6 +97,7 @@ def read_stance(text: str) -> tuple[Stance, str]:
     The name is empty where the text denies every diagnosis: "pneumonia, ruled out" gives ``("denied", "")``. It is also
     empty for a text without any word of denial or doubt: that is affirmed as a whole, and gives ``("affirmed", "")``.
     """
+    # Leave out crossed-out words and words that deny nothing; write "instead of X" as "not X".
     plain = _CROSSED_OUT.sub(" ", text)
     plain = _pattern("neutral").sub(" ", plain)
     plain = _pattern("setting_aside").sub(", not ", plain)
@@ -101,7 +105,8 @@ def read_stance(text: str) -> tuple[Stance, str]:
         return "denied", ""
     if plain == text and not _pattern(*_DENYING).search(plain):
         return "affirmed", ""
-    # ``name`` is the diagnosis affirmed so far, ``revoked`` one that a later clause denied ("pneumonia, ruled out").
+    # Read clause by clause. ``name`` is the diagnosis affirmed so far, ``revoked`` one that a later clause denied
+    # ("pneumonia, ruled out").
     name = revoked = ""
     denied = doubtful = False  # whether a diagnosis was denied; whether one was left open
     denies_next = False  # whether the next name is denied ("excluded: pneumonia")
@@ -126,13 +131,12 @@ def read_stance(text: str) -> tuple[Stance, str]:
 
 
 def _classify_clause(clause: str, earlier: str) -> Clause:
-    """Classify a clause by the classes of its words: it is ``plain``, a ``denial``, about an ``other`` subject, a
-    ``doubt`` or ``empty`` (see :data:`Clause`). ``earlier`` is the diagnosis named before the clause, empty where there
-    is none.
+    """Say what a clause does (:data:`Clause`), by the classes of its words. ``earlier`` is the diagnosis named before
+    the clause, empty where there is none.
 
-    The local variable ``classes`` spells the clause with one letter per word: n negation, r ruling out, s setting
-    aside, h past, d doubt, p support, c remark, g generic word, m medical word, x any other word. "No evidence of
-    pneumonia" is "npgm".
+    The rules are patterns over the string ``classes``, which spells the clause with one letter per word: n negation, r
+    ruling out, s setting aside, h past, d doubt, p support, c remark, g generic word, m medical word, x any other word.
+    "No evidence of pneumonia" is "npgm". The words of the classes m and x are the ``subject``.
     """
     classes, subject = "", []
     for word in _word_pattern().finditer(clause):

@@ -118,9 +118,9 @@ class DiagnosticEnvironment:
             return True
         if state.history and state.history[-1].observation.kind == "over_budget":
             return True
-        # The forced turn is one of max_turns (``within``) or follows them.
-        free_turns = self.settings.max_turns - (self.settings.forced_turn == "within")
-        return len(state.history) >= free_turns
+        # The forced turn is the last of max_turns (``within``), or follows them.
+        is_last_of_them = self.settings.forced_turn == "within"
+        return len(state.history) >= self.settings.max_turns - is_last_of_them
 
     async def respond(self, state: State, turn: Turn) -> Step:
         """Answer a reply of an agent: returns the step, with the action in the reply and the observation. First waits
@@ -158,7 +158,7 @@ class DiagnosticEnvironment:
             return Observation("repeat", self._result(state, keys[-1]), keys[-1])
         price = charge(state.case, state.obtained, new_keys[0])
         budget = self.settings.budget_usd
-        if budget is not None and state.spent_usd + price > budget + 1e-9:
+        if budget is not None and state.spent_usd + price > budget + 1e-9:  # cents have rounding errors
             return Observation("over_budget")
         return Observation("result", self._result(state, new_keys[0]), new_keys[0], price)
 
@@ -185,9 +185,9 @@ class DiagnosticEnvironment:
         return verdict.correct
 
     def _count(self, name: str, judging: TableJudge | TableMatcher, *sources: str) -> None:
-        """Count one call of the judge or matcher in ``calls``, under its ``name`` (``judge`` or ``matcher``).
-        ``sources`` say how it was answered, such as ``model``. Each that ``judging.counters`` lists is counted too, for
-        example as ``judge_model``."""
+        """Count one call of ``judging``, a judge or matcher, in ``calls`` under its ``name`` (``judge`` or
+        ``matcher``). ``sources`` say how the call was answered, such as ``model``; each of them that
+        ``judging.counters`` lists is counted too, as ``judge_model`` for example."""
         self.calls.update([name, *(f"{name}_{source}" for source in sources if source in judging.counters)])
 
     def _result(self, state: State, key: str) -> str:
@@ -196,7 +196,7 @@ class DiagnosticEnvironment:
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars
         if len(text) <= limit:
             return text
-        half = (limit - 5) // 2
+        half = (limit - len(" ... ")) // 2
         return f"{text[:half]} ... {text[-half:]}"
 
 

@@ -18,8 +18,9 @@ from .table_judging import Source, TableJudge, TableMatcher, Verdict, group_by_s
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
 
-# Words of a verdict: _RIGHT and _WRONG in any sentence, the _SHORT ones only if they are the whole answer. _LEAD may
-# come before them, _REVOKED behind them means that they are no verdict, and _MARKUP is ignored.
+# The words of a verdict. More words may follow _RIGHT and _WRONG, only punctuation the _SHORT ones. A _LEAD ("the answer
+# is") may come before each. Where what follows matches _REVOKED ("correct or not"), there is no verdict. _MARKUP is
+# ignored.
 _RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
 _SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"
 _LEAD = (
@@ -34,7 +35,7 @@ _VERDICT = re.compile(
 )
 _CLOSING = re.compile(rf"\b{_LEAD}(?:{_WRONG}|{_RIGHT})\W*$", re.IGNORECASE)
 _OPEN = r"[?/]|\b(?:or|but|however|although|unless|if|part\w*)\b|但|或|^\W*(?:no|not|false|0)\W*$"
-_REVOKED = {  # but "wrong, the true diagnosis is gastritis" stays a verdict
+_REVOKED = {  # by verdict: after "right" a word for wrong, and vice versa; "wrong, the true diagnosis is X" stays one
     True: re.compile(rf"{_OPEN}|{_WRONG}", re.IGNORECASE),
     False: re.compile(
         rf"{_OPEN}|\b(?<!not )(?:correct|right|true)\b(?! (?:diagnosis|answer|disease|one))|(?<!不)正确", re.IGNORECASE
@@ -162,8 +163,8 @@ def read_verdict(answer: str) -> bool | None:
 
     A verdict is at the beginning of the answer, alone on a line, or at the end of a line ("the answer is: correct").
     """
-    _, _, answer = answer.rpartition("</think>")
-    if "<think>" in answer:
+    _, _, answer = answer.rpartition("</think>")  # without the thoughts of the model
+    if "<think>" in answer:  # thoughts that were cut off
         return None
     verdicts: set[bool] = set()
     lines = [_one_line(line) for line in _MARKUP.sub(" ", answer).splitlines() if line.strip()]
@@ -178,9 +179,9 @@ def read_verdict(answer: str) -> bool | None:
 
 
 def _match_verdict(line: str, is_first: bool) -> re.Match[str] | None:
-    """Match the verdict in one line of an answer (:data:`_VERDICT`), at the beginning or at the end of the line. At the
-    beginning of a line that ``is_first`` of the answer, a reason may follow it; in later lines nothing may. Returns
-    None where there is none."""
+    """Find a verdict in one line of an answer: returns a match of :data:`_VERDICT`, or None. A verdict at the beginning
+    of the line counts where nothing follows it; in the first line of the answer (``is_first``) a reason may follow. So
+    does one at the end of the line."""
     verdict = _VERDICT.match(line)
     if verdict is not None and (is_first or not verdict["reason"].strip(" .!,;:")):
         return verdict

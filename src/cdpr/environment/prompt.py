@@ -110,10 +110,9 @@ class PromptBuilder:
     """
 
     def __init__(self, settings: Prompt, tokenizer: Any, max_prompt_tokens: int):
-        """Keep the encoded texts in caches, because the same texts come in every episode of a case and at every turn of
-        an episode."""
+        """Prepare three functions that encode a text: as the first prompt, as a user message, and as it is. They cache
+        their results, because the same texts come in every episode of a case and at every turn of an episode."""
         self.settings, self.max_prompt_tokens, self.tokenizer = settings, max_prompt_tokens, tokenizer
-        # The same texts are encoded again and again: in every episode of a case, and at every turn of an episode.
         self._encode_opening = functools.lru_cache(4096)(self._cut_opening)
         self._encode_user_turn = functools.lru_cache(1 << 15)(lambda text: tuple(tokenizer.encode_user_turn(text)))
         self._encode = functools.lru_cache(1 << 14)(lambda text: tuple(tokenizer.encode(text)))
@@ -187,7 +186,7 @@ class PromptBuilder:
 
         if len(cut_ids(len(text))) <= limit:
             return cut_ids(len(text)), False
-        # The most characters with which the prompt is not too long.
+        # The most characters with which the prompt is not too long, found by bisection; -1 where even none fit.
         longest = bisect_right(range(len(text)), limit, key=lambda characters: len(cut_ids(characters))) - 1
         if longest < 0:
             raise SettingsError(

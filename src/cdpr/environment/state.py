@@ -94,10 +94,11 @@ def render_differential(shares: Iterable[tuple[str, float]]) -> str:
 
 @dataclass(frozen=True)
 class Observation:
-    """The answer of the environment to a reply. ``kind``: a new ``result`` or the ``repeat`` of one; ``unavailable`` on
-    record; ``over_budget``; an ``invalid`` reply; or the ``end`` of the episode. ``exam_key`` is the key in the case
-    record of the examination whose result ``text`` is shown, None without a result. ``charge_usd`` is what the request
-    cost in US dollars."""
+    """The answer of the environment to a reply. ``kind`` says which: a new ``result``; the ``repeat`` of one; the
+    examination is ``unavailable``, because the record has no result of it, or ``over_budget``; the reply was
+    ``invalid``; or it was a diagnosis, the ``end`` of the episode. ``text`` is the result that is shown, ``exam_key``
+    the key of its examination in the record; they are empty and None without a result. ``charge_usd`` is what the
+    request cost in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget", "end"]
     text: str = ""
@@ -127,9 +128,9 @@ class Step:
 
     @cached_property
     def evidence(self) -> tuple[str, str]:
-        """What the step adds to the identity of a state: the kind of its observation, and the key of the examination,
-        such as ``("result", "CBC")``. The second is the normalised request where no examination was matched, and empty
-        where the action is no request."""
+        """What the step adds to the identity of a state (:attr:`State.key`): the kind of its observation and the
+        examination, such as ``("result", "CBC")``. The examination is its key in the record, or the normalised words of
+        the request where the record has none. It is empty where the action is no request: ``("end", "")``."""
         if self.observation.exam_key is not None:
             return self.observation.kind, self.observation.exam_key
         name = self.action.name if isinstance(self.action, RequestTest) else ""
@@ -161,7 +162,7 @@ class State:
         return self.case.note_id, *(step.turn.text for step in self.history)
 
     def after(self, step: Step) -> "State":
-        """The next state, after ``step`` was taken in this one: s (+) (a, o)."""
+        """The next state: this one with ``step`` added to its history (in the paper: s (+) (a, o))."""
         return State(self.case, (*self.history, step))
 
     @cached_property

@@ -155,21 +155,23 @@ class TableMatcher:
         """Find the keys that a request names. The rules are tried one after another, from exact spelling to an entry
         for the whole kind; the first that finds a key decides. Empty where none does."""
         by_spelling, plain = group_by_spelling(keys), normalise(requested)
-        if plain in by_spelling:
+        if plain in by_spelling:  # exact spelling
             return by_spelling[plain]
-        if declines_examination(requested):
+        if declines_examination(requested):  # "no CT needed"
             return ()
+        # The physical examination, whole or one system of the body.
         request = meaning(requested)
         term = examinations().find("Vital Signs" if request.kind == naming.VITAL_SIGNS else requested)
         if whole_kind(requested) == "physical" or (term is not None and term.kind == "physical"):
             return _find_physical(term, keys, by_spelling)
+        # The same examination in other words, one that reports or contains it, imaging of the same region.
         if same := _find_same_term(request, keys):
             return by_spelling[normalise(same)]
         if related := _find_related(requested, request, keys):
             return related
         if study := _find_study(requested, keys):
             return by_spelling[normalise(study)]
-        # A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.
+        # A misspelled name. (A standard name is not misspelled: "IgA [Mass/volume] in Serum" is not IgG.)
         may_be_misspelled = term is None and not translate(requested).clinical
         similar = self._fuzzy_match(plain, by_spelling) if may_be_misspelled and self.fuzzy_cutoff < 100 else ()
         return similar or _find_collective(requested, request, keys)
@@ -183,28 +185,30 @@ class TableMatcher:
 
 
 def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
-    """Find the key of the examination that a request means; of several keys that with the canonical name. None where
-    there is none. None also for a panel if no key has its canonical name, because such a key may be only a part of the
-    panel."""
+    """Find the key of the examination that a request means. Of several such keys the one with the canonical name is
+    taken. Returns None where there is none. Also for a panel if no key has its canonical name, because a key with
+    another name may be only a part of the panel."""
     if request.term is None or request.how == "analyte":
         return None
     canonical = normalise(request.terms[0].name)
     same = [key for key in keys if _find_examination(key) is request.term]
-    same.sort(key=lambda key: normalise(key) != canonical)  # False, the canonical name, comes first
-    is_part = bool(same) and bool(request.terms[0].parts) and normalise(same[0]) != canonical
-    return None if is_part else next(iter(same), None)
+    named_canonically = next((key for key in same if normalise(key) == canonical), None)
+    is_panel = bool(request.terms[0].parts)
+    return named_canonically if named_canonically or is_panel else next(iter(same), None)
 
 
 def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
-    """Find the key of an imaging study of the requested modality and region ("CT abdomen"). A study that agrees about
-    contrast comes first, then one where request or key does not mention contrast. None where there is none."""
+    """Find the key of an imaging study of the requested modality and region ("CT abdomen"). A study that says the same
+    of contrast is preferred; else one is taken where the request or the key says nothing of it. Returns None where
+    there is none."""
     # The words of modality and region, and what the text says about contrast (empty: nothing).
     words, contrast = imaging_words(requested) or (frozenset(), "")
     studies = {key: imaging_words(key) for key in keys} if words else {}
-    contrasts = {key: study[1] for key, study in studies.items() if study and study[0] == words}
-    alike = [key for key, other in contrasts.items() if other == contrast]
-    compatible = [key for key, other in contrasts.items() if not (contrast and other)]
-    return next(iter(alike or compatible), None)
+    # What each study of the same modality and region says about contrast.
+    contrast_of = {key: study[1] for key, study in studies.items() if study and study[0] == words}
+    equal = [key for key, other in contrast_of.items() if other == contrast]
+    compatible = [key for key, other in contrast_of.items() if not (contrast and other)]
+    return next(iter(equal or compatible), None)
 
 
 def _find_physical(
@@ -212,9 +216,9 @@ def _find_physical(
 ) -> tuple[str, ...]:
     """Find the keys of the items of the physical examination that a request names.
 
-    ``system`` is the requested system of the body, None for the whole examination. A system gives its own item, or else
-    the items that describe the whole examination. None gives all items. ``by_spelling`` are the keys by spelling
-    (:func:`group_by_spelling`).
+    ``system`` is the requested system of the body ("Abdomen"); None stands for the whole examination, and gives all
+    items. A system gives its own item; where the record has none, the items that describe the whole body.
+    ``by_spelling`` are the keys by spelling (:func:`group_by_spelling`).
     """
     items = {key: key.removesuffix(PHYSICAL_SUFFIX) for key in keys if is_physical(key)}
     if system is None:
@@ -223,7 +227,8 @@ def _find_physical(
     same = next((key for key, term in terms.items() if term is system), None)
     if same is not None:
         return by_spelling[normalise(same)]
-    # A record without headings has everything in one item, the general appearance.
+    # Which items describe the whole body: those without a system of their own. In a record without headings, which has
+    # a single item beside the vital signs, this item does so too, although it counts as the general appearance.
     is_single = sum(term is None or term.name != "Vital Signs" for term in terms.values()) == 1
     whole = (key for key, name in items.items() if whole_kind(name) == "physical")
     return tuple(key for key in whole if is_single or terms[key] is None)
@@ -240,6 +245,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
         return ()
     meanings = {key: meaning(key) for key in keys if not is_physical(key)}
     first = request.terms[0]
+    # Keys that name examinations, not single quantities; and those of panels that hold the requested examination.
     panels = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
     larger_panels = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
     if request.how == "analyte":
@@ -262,7 +268,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
 def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
     """Find the keys that stand for many examinations, the requested one among them: for its whole kind ("Laboratory
     Tests"), or for its class without a region of the body ("CT"). Empty where there is none."""
-    # The kind for whose whole a key may stand; biopsies count as pathology, cultures as laboratory.
+    # The requested kind, all of which a key may stand for; biopsies count as pathology, cultures as laboratory.
     kind = request.terms[0].kind if request.terms else request.kind
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}
     if request.kind in ("biopsy", "pathology") or classes & {"biopsy", "pathology"}:

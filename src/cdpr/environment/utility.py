@@ -23,11 +23,12 @@ def count_tests(effort: Effort, tests: Tests) -> int:
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the utility beside correctness: ``sign * weight * amount / unit``.
+    """One term of the utility beside correctness: ``sign * weight * amount / unit``, such as -lambda_cost * cost in US
+    dollars / cost_unit_usd.
 
-    ``weight`` and ``unit`` are names of keys in the section ``utility`` of the settings. The value of ``unit`` is in US
-    dollars; an empty ``unit`` means no division. ``amount`` computes the amount of an effort, and ``symbol`` is its
-    name in formulas.
+    ``weight`` and ``unit`` are not numbers, but the names of keys in the section ``utility`` of the settings
+    (``lambda_cost``, ``cost_unit_usd``), which hold them. A unit is in US dollars; an empty ``unit`` means no division.
+    ``amount`` is a function that computes the amount of an effort; ``symbol`` is its name in formulas.
     """
 
     symbol: str
@@ -51,8 +52,10 @@ def declared_terms(section: type[Section]) -> list[Term]:
     """List the terms of the utility that a section of settings declares by its weights
     (:func:`~cdpr.settings.section.weight`). Raises SettingsError for a key that is neither a weight nor the unit of a
     weight, and AttributeError for an amount that :class:`Effort` does not count."""
+    # What the function ``weight`` attached to a key of the section: the fields of its Term.
     extras = ((name, field.json_schema_extra) for name, field in section.model_fields.items())
     terms: Any = {name: extra["term"] for name, extra in extras if isinstance(extra, dict) and "term" in extra}
+    # All other keys must be units, and all units must be keys.
     units = {term["unit"] for term in terms.values()} - {""}
     if odd := sorted((section.model_fields.keys() - terms.keys()) ^ units):
         raise SettingsError(f"the section `{section.__name__}` has {', '.join(odd)}, neither weight nor unit of one; "
@@ -71,8 +74,7 @@ def _amount_function(name: str) -> Callable[[Effort, Tests], float]:
     return lambda effort, _: getattr(effort, name)
 
 
-# Formulas and planners follow this list.
-TERMS = declared_terms(Utility)
+TERMS = declared_terms(Utility)  # everything that computes or prints a utility follows this list
 
 
 def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> float:
