@@ -55,13 +55,9 @@ def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
 
 
 def model_spec(
-    settings: Settings,
-    entry: AgentEntry,
-    policy: Path | None,
-    server: "OwnServer | None" = None,
-    *,
+    settings: Settings, entry: AgentEntry, policy: Path | None, server: "OwnServer | None" = None, *,
     credentialed: bool = True,
-) -> ModelSpec | None:
+) -> ModelSpec | None:  # fmt: skip
     """Make the specification of the model by which an agent acts; None for an agent without a model.
 
     It is the model that ``entry`` names in the registry of models, or else the policy in the folder ``policy``.
@@ -84,15 +80,9 @@ def model_spec(
 
 
 def build_agent(
-    settings: Settings,
-    run: str,
-    policy: Path | None,
-    temperature: float,
-    dataset: str,
-    server: "OwnServer | None" = None,
-    *,
-    credentialed: bool = True,
-) -> "Agent":
+    settings: Settings, run: str, policy: Path | None, temperature: float, dataset: str,
+    server: "OwnServer | None" = None, *, credentialed: bool = True,
+) -> "Agent":  # fmt: skip
     """Build the agent of the evaluation ``run`` and open its model. ``policy`` is the folder of the trained policy,
     None where the agent has none; ``temperature`` 0 decodes greedily; ``server`` is the job's own server of the model,
     if it has one.

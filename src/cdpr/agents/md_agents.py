@@ -11,6 +11,7 @@ from asyncio import gather
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from ..environment import State, Turn
 from ..environment.once import Once
@@ -40,8 +41,7 @@ class Participant:
     messages: list[dict[str, str]]
 
 
-@dataclass
-class Team:
+class Team(NamedTuple):
     """Clinicians with a common ``goal``, which the recruiting model wrote. The goal of the single group of an
     intermediate case is empty."""
 
@@ -49,8 +49,7 @@ class Team:
     members: list[Participant]
 
 
-@dataclass
-class Roster:
+class Roster(NamedTuple):
     """The clinicians of a case. ``chair`` decides. ``writer`` summarises the debate of an intermediate case, None in
     others. A basic case has no ``teams``, an intermediate one a single team, an advanced one several."""
 

@@ -8,8 +8,7 @@ frequent disease there.
 
 import functools
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from cachetools import LRUCache, cachedmethod
@@ -190,8 +189,7 @@ class DiscountedInformation(ValueOfInformation):
         return self.part * charge, self.part * miss
 
 
-@dataclass(frozen=True)
-class Habits:
+class Habits(NamedTuple):
     """The three habits of a :class:`Clinician`: the shares of cases (0 to 1) that have each, and when each stops.
 
     In the share ``premature`` of the cases the clinician diagnoses after one examination, or in the share ``at_once``

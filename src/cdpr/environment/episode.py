@@ -51,7 +51,6 @@ class Agent(Protocol):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Give the next reply at a state: a request or a diagnosis, as :func:`~.state.render_action` writes it. With
         ``forced`` it has to be a diagnosis. Equal seeds give equal replies."""
-        ...
 
     def refresh(self) -> None:
         """Clear the agent's caches, so that later replies do not depend on earlier ones, not even by a rounding error.
@@ -66,18 +65,15 @@ class Policy(Agent, Protocol):
         """Sample independent replies at a state. ``numbers`` are the indices of the replies; returns one reply per
         index, in their order. The reply with index k is the same for equal seeds, whichever other indices are
         requested. With ``forced`` each reply has to be a diagnosis."""
-        ...
 
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
         """Compute how probable given diagnoses are at a state; nothing is sampled. Returns for each of ``names`` the
         reply that diagnoses it, with the log-probabilities of the reply's tokens under the policy at temperature 1.
         With ``forced`` the prompt demands a diagnosis."""
-        ...
 
     def name_start(self, turn: Turn) -> int:
         """Find the index in ``turn.token_ids`` of the first token of the disease's name. It is 0 where the prompt
         already holds the words before the name."""
-        ...
 
 
 class DiagnosticEnvironment:

@@ -18,8 +18,8 @@ from .table_judging import Source, TableJudge, TableMatcher, Verdict, group_by_s
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
 
-# The words of a verdict. More words may follow _RIGHT and _WRONG, only punctuation the _SHORT ones. A _LEAD ("the answer
-# is") may come before each. Where what follows matches _REVOKED ("correct or not"), there is no verdict. _MARKUP is
+# The words of a verdict. More words may follow _RIGHT and _WRONG, only punctuation the _SHORT ones. Before each may be
+# a _LEAD ("the answer is"). Where what follows matches _REVOKED ("correct or not"), there is no verdict. _MARKUP is
 # ignored.
 _RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
 _SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
@@ -71,8 +71,7 @@ class Context:
     load_initial_model: "Callable[[], torch.nn.Module] | None" = None
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(NamedTuple):
     """Replies to train on that are in no trajectory of the group. They branch off at one of the states of a trajectory,
     whose index in the group is ``i``.
 

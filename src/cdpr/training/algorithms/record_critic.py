@@ -20,8 +20,7 @@ the reader finds likeliest. docs/beyond-the-paper.md proves what g estimates, an
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -42,8 +41,7 @@ _LEAST_SHARE = 0.01  # a request that the policy shall make with a smaller proba
 _WARMUP = 5  # iterations in which the learning rate of reader and critic rises
 
 
-@dataclass(frozen=True)
-class Visit:
+class Visit(NamedTuple):
     """A state that trajectory number ``i`` of group number ``group`` visited. ``row`` is the number of this trajectory
     among all of the batch, ``length`` the number of tokens before the reply at the state. ``forced`` says that this
     reply had to be a diagnosis."""
@@ -56,8 +54,7 @@ class Visit:
     forced: bool
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """The S visited states of a batch (``visits``), for D diagnoses and E examinations.
 
     ``contexts`` has the tokens of each trajectory, without its last reply. ``log_beliefs`` [S, D] is the

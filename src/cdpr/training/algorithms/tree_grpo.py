@@ -9,8 +9,8 @@ and enters the loss once for each of them, with the advantage of that episode.
 import asyncio
 import functools
 import random
-from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from pydantic import PositiveInt
 
@@ -20,8 +20,7 @@ from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Group, GroupAdvantages, PerToken
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(NamedTuple):
     """An episode of a tree. It shares the decisions before number ``start`` with the first episode of the tree; for the
     first episode itself ``start`` is 0."""
 

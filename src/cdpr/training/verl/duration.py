@@ -63,13 +63,9 @@ class Behaviour:
     @classmethod
     def within(cls, settings: Settings) -> Self:
         """Return the default behaviour, with its turns and lengths cut to the limits of ``settings``."""
-        policy, usual = settings.policy, cls()
-        return replace(
-            usual,
-            turns=min(usual.turns, settings.environment.max_turns),
-            opening=min(usual.opening, policy.max_prompt_tokens),
-            reply=min(usual.reply, policy.max_turn_tokens),
-        )
+        usual, policy = cls(), settings.policy
+        turns, opening = min(usual.turns, settings.environment.max_turns), min(usual.opening, policy.max_prompt_tokens)
+        return replace(usual, turns=turns, opening=opening, reply=min(usual.reply, policy.max_turn_tokens))
 
     @property
     def episode(self) -> float:
@@ -83,8 +79,7 @@ class Behaviour:
         return self.opening + (self.turns - 1) / 2 * (self.reply + self.result)
 
 
-@dataclass(frozen=True)
-class ServerWork:
+class ServerWork(NamedTuple):
     """The work of the rollout servers in one phase of a step: the number of ``sequences`` that are generated at the
     same time, of generated ``tokens``, of ``prompt`` tokens that are not cached, of ``requests``, and of ``diagnoses``
     that the judge gets."""

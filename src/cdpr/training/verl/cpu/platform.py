@@ -13,7 +13,6 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 def _do_nothing(*_: Any, **__: Any) -> None:
     """Replaces a function of an accelerator that has no meaning on a CPU."""
-    return None
 
 
 def _device_module() -> types.ModuleType:

@@ -48,7 +48,6 @@ class CpuServer:
 
     async def _do_nothing(self, *_: Any, **__: Any) -> None:
         """Replaces verl's calls that have no meaning here, such as waking the server."""
-        return None
 
     ready = wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _do_nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = _do_nothing
