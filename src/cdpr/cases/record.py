@@ -11,18 +11,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from ..files import replacing
+from ..files import parse_yaml, replacing, shipped_text
 
 PHYSICAL_SUFFIX = " (Physical Examination)"
-SECTIONS = (  # of a case summary, in order
-    "Patient Information",
-    "Chief Complaint",
-    "History of Present Illness",
-    "Past Medical History",
-    "Personal History",
-    "Family History",
-    "Allergy History",
-)
+SECTIONS: tuple[str, ...] = tuple(parse_yaml(shipped_text(__package__, "data", "sections.yaml")))  # of a case summary
 
 
 def is_physical(exam_key: str) -> bool:

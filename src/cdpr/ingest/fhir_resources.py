@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from calendar import monthrange
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
@@ -192,8 +193,8 @@ class Resource(FhirElement):
         header = Message()  # the parser of mail, for "text/plain; charset=latin1"
         header["Content-Type"] = attachment.text("contentType")
         kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
-        is_text = attachment.text("contentType") and kind in (*_WORDS["plain"], *_WORDS["marked"])
-        if not is_text or not attachment.text("data"):
+        is_text = kind in (*_WORDS["plain"], *_WORDS["marked"])
+        if not is_text or not attachment.text("contentType") or not attachment.text("data"):
             return None
         try:
             data = base64.b64decode("".join(attachment.text("data").split()), validate=True)
@@ -215,7 +216,9 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     shared = Scope()
     scopes = [shared]
-    pages: dict[str, set[str]] = {"self": set(), "next": set()}  # links of bundles, by relation
+    # A long result of a query is several bundles, its pages. URLs of the bundles that are here ("self"), of pages that
+    # follow one of them ("next"), and of other links.
+    pages: dict[str, set[str]] = defaultdict(set)
 
     def read(content: FhirElement, scope: Scope, address: str = "") -> None:
         """Add a resource to ``scope``, or all resources of a bundle; ``address`` is the URL under which the bundle
@@ -223,7 +226,7 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         kind = content.text("resourceType")
         if kind == "Bundle":
             for link in content.children("link"):
-                pages.setdefault(link.text("relation"), set()).add(link.text("url"))
+                pages[link.text("relation")].add(link.text("url"))
             for entry in content.children("entry"):
                 if resource := entry.child("resource"):
                     read(resource, scope, entry.text("fullUrl"))
@@ -245,16 +248,16 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
             attrition.count("files of the export without resources, left out")
             continue
         for element in elements:
+            scope = shared
             if element.text("resourceType") == "Bundle":
-                # No file name: it may be the patient's.
+                # A digest, because the name of the file may be the patient's.
                 name = f"{file.name}:{element.line or 1}".encode()
-                scopes.append(Scope(hashlib.sha256(name).hexdigest()[:8] + "-"))
-                read(element, scopes[-1])
-            else:
-                read(element, shared)
+                scope = Scope(hashlib.sha256(name).hexdigest()[:8] + "-")
+                scopes.append(scope)
+            read(element, scope)
     if older := attrition.events[_STU3]:
         attrition.warn(f"{older:,} resources have element names of FHIR STU3; they were read under those of R4")
-    if lost := len(pages["next"] - pages["self"]):  # pages to which a bundle refers and that no file has
+    if lost := len(pages["next"] - pages["self"]):
         attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
     return scopes
 

@@ -213,10 +213,9 @@ def split_off_examination(text: str) -> tuple[str, str]:
     # Look for the first line that opens another section.
     lines = _EXAM.thought_within.sub("\n", at_admission).splitlines(keepends=True)
     has_findings = False  # in the lines before
-    for number, line in enumerate(lines):
-        line_before, line_below = "".join(lines[max(0, number - 1) : number]), "".join(lines[number + 1 : number + 2])
-        is_apart = not line_before.strip()
-        is_marked = bool(_EXAM.marked.match(line) or (is_apart and _EXAM.underline.fullmatch(line_below.strip("\n"))))
+    for number, (before, line, below) in enumerate(zip(["", *lines], lines, [*lines[1:], ""], strict=False)):
+        is_apart = not before.strip()
+        is_marked = bool(_EXAM.marked.match(line) or (is_apart and _EXAM.underline.fullmatch(below.strip("\n"))))
         plain = _EXAM.decoration.sub("", line).strip(" \t\n*=_~")
         if _opens_another_section(plain, is_marked and has_findings, is_apart and has_findings):
             return "".join(lines[:number]), "".join(lines[number:])

@@ -40,10 +40,9 @@ def patient_information(years: float | None, sex: str) -> str:
     word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
     if years is None:
         return word
-    months, days = years * 12, round(years * 365.25)
     age = f"{int(years)} year"
     if 0 < years < 1:
-        age = f"{int(months)} month" if months >= 2 else f"{days} day"
+        age = f"{int(years * 12)} month" if years * 12 >= 2 else f"{round(years * 365.25)} day"
     return f"{age} old {word}".rstrip()
 
 
