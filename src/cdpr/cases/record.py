@@ -62,7 +62,7 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
         return self
 
 
-_SPLIT = re.compile(r'"split": ?"(\w+)"')
+_SPLIT = re.compile(r'"split": ?"(\w+)"')  # the field as JSON
 _TAIL = 512  # characters at the end of a line, where our own files name the split
 
 

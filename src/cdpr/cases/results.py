@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Comments")
+# "Sodium: Value: 128", "Units: mmol/L"
 _SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_FIELDS) + r"): (?P<text>.*)$")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _LISTED = re.compile(  # "Serum sodium 128 mmol/L (135-145)"
@@ -63,8 +64,8 @@ class Analyte:
         limit = self.high if self.level == "high" else self.low
         if number is None or self.level not in ("low", "high") or not limit or number <= 0:
             return 0
-        doublings = abs(math.log2(number / limit))
-        return int(2 * doublings)
+        # Two steps for each doubling.
+        return int(2 * abs(math.log2(number / limit)))
 
 
 def format_analytes(analytes: Iterable[Analyte]) -> str:

@@ -18,10 +18,9 @@ from .flat_files import Element, digest_id, flat_text, json_lines
 from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, usual_name
 from .texts import is_absent, one_line, patterns, phrases
 
-_WORDS = phrases("agentclinic")
+_WORDS, _PATTERN = phrases("agentclinic"), patterns("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
-_PATTERN = patterns("agentclinic")
 
 
 def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:

@@ -13,8 +13,7 @@ from ..files import shipped_table
 from .texts import CHINESE, one_line, patterns, phrases, says_something
 
 BLANK = "___"
-_WORDS = phrases("diagnosis_names")
-_PATTERN = patterns("diagnosis_names")
+_WORDS, _PATTERN = phrases("diagnosis_names"), patterns("diagnosis_names")
 TEST = _PATTERN.test
 _TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])
 # Between two words of a name: up to three other words of the same sentence.

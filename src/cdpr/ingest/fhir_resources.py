@@ -25,11 +25,12 @@ from .flat_files import Element, IngestError, files_with_ending, parse_json, rea
 from .texts import html_text, one_line, phrases, plain_text, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
-_KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")
-_LOCAL_REFERENCE = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")
-_DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")
+_KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")  # Observation
+_LOCAL_REFERENCE = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")  # Patient/7 at the end of a URL
+_DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")  # 2024, 2024-03, 2024-03-02, 2024-03-02T10:00:00Z
 _WORDS = phrases("fhir")
-_STU3 = "resources with element names of FHIR STU3"
+_STU3 = "resources with element names of FHIR STU3"  # an event that is counted
+# Kinds of resources whose code names an examination or disease.
 _WITH_CODE = ("Observation", "DiagnosticReport", "Condition", "Procedure")
 
 
@@ -76,8 +77,7 @@ class FhirElement(Element):
     def children(self, name: str) -> "list[FhirElement]":
         """Return the list of elements ``name``. A single element counts as a list of one, since FHIR STU3, the version
         before R4, has one in some places."""
-        alone = isinstance(self.value.get(name), Mapping)
-        return [self.child(name)] if alone else super().children(name)
+        return [self.child(name)] if isinstance(self.value.get(name), Mapping) else super().children(name)
 
     def codes(self, name: str) -> set[str]:
         """Return the codes of the CodeableConcept ``name``, or of a list of them. Where FHIR STU3, the version before

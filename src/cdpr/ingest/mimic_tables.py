@@ -34,7 +34,7 @@ _FEW = 20  # rows or cases, below which shares say nothing
 _CLOCK = 100  # times from which on it is no chance that none lies outside half a day
 _LOST = 0.01  # share of times that may be unreadable before a warning
 _HALF_A_DAY = sum(1 << hour for hour in range(1, 13))  # the hours of a 12-hour clock, as bits
-_CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
+_CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")  # digest and file, as sha256sum writes them
 
 
 class Tables:

@@ -10,9 +10,9 @@ from ..cases.vocabulary import singular
 from ..files import shipped_table
 from .texts import LONGEST_NAME, one_line, patterns, phrases, visible
 
-_WORDS = phrases("names")
-ANY_LABEL = "*"
-_PATTERN = patterns("names")
+_WORDS, _PATTERN = phrases("names"), patterns("names")
+ANY_LABEL = "*"  # in panels.csv: any analyte of a fluid that no other row names
+# "computed tomography" becomes "CT".
 _LONG = compile_rewriting((long, short) for short, long in _WORDS["long"].items())
 
 
@@ -113,8 +113,8 @@ def covers(key: str, name: str) -> bool:
 
 def _name_words(name: str) -> set[str]:
     """Return the words of a name in the singular, without "of", "the" and "scan"."""
-    words = set(normalise(_PATTERN.xray.sub("X-ray", name)).split()) - {"of", "the", "scan"}
-    return set(map(singular, words))
+    words = normalise(_PATTERN.xray.sub("X-ray", name)).split()
+    return {singular(word) for word in words if word not in ("of", "the", "scan")}
 
 
 class Workup:

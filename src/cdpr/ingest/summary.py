@@ -7,7 +7,7 @@ from ..cases import SECTIONS
 from ..cases.record import RecordError
 from .texts import one_line, says_something
 
-_BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
+_BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")  # "- Family History: ..."
 
 
 def build_summary(sections: Mapping[str, str]) -> str:
