@@ -49,14 +49,14 @@ class Measure:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """A categorical variable of a patient, such as a symptom or a laboratory value. Given the disease it is independent
-    of all other findings.
+    """A variable of a patient that has one of a few ``states``, such as a symptom (absent, present) or a laboratory
+    value (low, normal, high). Given the disease it is independent of all other findings.
 
     ``table[d, s]`` is P(state s | disease d), shape [diseases, states]. A text shows state s as a number drawn from
     ``intervals[s]``, or as the phrase ``wording[s]``. The latter may be a tuple with one phrase for each hospital
-    (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms`` has, by the index of the
-    state, the number and the name of the organism that a culture grows. A history mentions a symptom with probability
-    ``mention``, in the line with the heading ``line``.
+    (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms`` says which organism a
+    culture grows in a state: its number and name by the index of the state. The history of a patient mentions a
+    symptom with probability ``mention``, in the line with the heading ``line``.
     """
 
     name: str
@@ -115,13 +115,13 @@ class Site:
     """One hospital: which patients it has, and how it writes.
 
     ``weights`` are P(disease), shape [diseases]; ``availability`` is P(a record has the examination), shape
-    [examinations]. ``column`` is the index of this hospital's phrase in :attr:`Finding.wording`. ``labels`` is the
-    attribute of :class:`Measure` that it prints as the name of a quantity. ``names`` is the index of its name for an
-    examination in :attr:`Examination.elsewhere`; None: it uses the examination's own name. ``si``: it reports in SI
-    units. ``layout`` is that of its files: ``note``, ``list`` or ``table``. ``number`` is part of the seeds of its
-    patients.
+    [examinations]. ``number`` is part of the seeds of its patients.
 
-    A site with ``styles`` imitates other hospitals: it writes each case in one of these styles.
+    How it writes: ``column`` is the index of its phrase in :attr:`Finding.wording`. ``labels`` is the attribute of
+    :class:`Measure` (``label``, ``short`` or ``long``) that it prints as the name of a quantity. ``names`` is the index
+    of its name for an examination in :attr:`Examination.elsewhere`; None: it uses the examination's own name. ``si``:
+    it reports in SI units. ``layout`` is that of its files: ``note``, ``list`` or ``table``. A site with ``styles``
+    imitates other hospitals: it writes each case in one of these styles.
     """
 
     name: str
@@ -230,6 +230,7 @@ def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
     """
     printed_forms = entry.get("states", entry["default"])
     states = tuple(printed_forms)
+    # How each state is printed: as a number in an interval, or as words.
     measure, intervals, wording = None, None, entry.get("wording")
     if "analyte" in entry:
         measure = Measure(**_lists_to_tuples(entry["analyte"]))
@@ -238,9 +239,10 @@ def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
             intervals = tuple((float(low), float(high)) for low, high in forms)
         else:
             wording = {state: tuple(map(str, form)) for state, form in zip(states, forms, strict=True)}
+    phrases = wording and tuple(wording[state] for state in states)
+    # The organism that a culture grows, by the index of the state.
     grown = entry.get("organism") or {}
     organisms = {states.index(state): (itemid, organism) for state, (itemid, organism) in grown.items()}
-    phrases = wording and tuple(wording[state] for state in states)
     table, mention, line = _build_table(entry, states, codes), float(entry.get("mention", 1.0)), entry.get("line", "")
     return Finding(name, states, table, measure, intervals, phrases, organisms or None, mention, line)
 
@@ -263,9 +265,8 @@ def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None
     """Compute the probabilities of the ``states`` from a short form, shape [states].
 
     The short form is the probability of the second of two states, or a dictionary with the probabilities of some
-    states. The rest of the probability is spread over the other states in proportion to ``base``, shape [states].
-    Example: ``distribution({"high": 0.4}, ["low", "normal", "high"], np.array([0.1, 0.8, 0.1]))`` is [0.067, 0.533,
-    0.4].
+    states. The rest of the probability is spread over the other states in proportion to ``base``, shape [states]. For
+    example ``{"high": 0.4}`` of the states low, normal, high with the base [0.1, 0.8, 0.1] gives [0.067, 0.533, 0.4].
     """
     if isinstance(short_form, (int, float)):
         short_form = {states[1]: short_form}
@@ -280,11 +281,12 @@ def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None
 def _build_site(
     name: str, entry: Mapping, diseases: Sequence[Disease], exams: Mapping[str, Examination], others: Mapping[str, Site]
 ) -> Site:
-    """Build the site ``name`` from its entry in ``sites.yaml``.
+    """Build the site ``name`` from its ``entry`` in ``sites.yaml``. Most keys of the entry are fields of
+    :class:`Site`; three are not.
 
-    ``mix`` of the entry multiplies the frequencies of diseases by code. ``availability`` multiplies the odds that a
-    record has an examination, by the kind and by the name of the examination. ``written_as`` names earlier sites, which
-    are in ``others``: this site imitates how they write.
+    ``mix`` has factors for the frequencies of diseases, by code. ``availability`` has factors for the odds that a
+    record has an examination, by the kind or the name of the examination. ``written_as`` lists sites that were built
+    before (``others``), whose way of writing this one imitates.
     """
     fields = _lists_to_tuples(entry)
     mix, factors, imitated = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())

@@ -34,9 +34,11 @@ class Interpreter:
     of other hospitals) gives no state."""
 
     def __init__(self, hospital: Hospital, site: Site):
-        """Prepare the findings of the presentation by the heading of their line, and for each the state that has no
+        """Group the findings of the presentation by the heading of their line, and note the state of each that has no
         words. Patterns of phrases are compiled later, at first use."""
         self.site = site
+        # By the source of a text (:meth:`_read_phrases`): a pattern of its phrases, and the name of the finding and the
+        # state that each phrase means.
         self._vocabularies: dict[str, tuple[re.Pattern[str], dict[str, tuple[str, int]]]] = {}
         self._findings_by_line: dict[str, list[Finding]] = {}
         # A history lists only what is present, so a condition that it leaves out has the state without words.
@@ -55,7 +57,7 @@ class Interpreter:
         states: dict[str, int] = {}
         for heading, findings in self._findings_by_line.items():
             text = lines.get(heading, "")
-            if text.strip("_ ."):
+            if text.strip("_ ."):  # a line that is blank or lost tells nothing
                 names = (finding.name for finding in findings)
                 states |= {name: self._unmentioned[name] for name in names if name in self._unmentioned}
                 states |= self._read_phrases(heading, findings, text)
@@ -67,9 +69,11 @@ class Interpreter:
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
         """Read the result of an examination. Returns the states (indices) of its findings by their names. Findings that
         the text does not show are left out."""
+        # Findings in words.
         worded = [finding for finding in exam.findings if finding.measure is None]
-        measured = [finding for finding in exam.findings if finding.measure is not None]
         states = self._read_phrases(exam.name, worded, text) | _read_organisms(worded, text) if worded else {}
+        # Laboratory quantities; ``values`` has what is printed for each, by the label in small letters.
+        measured = [finding for finding in exam.findings if finding.measure is not None]
         values = {a.label.casefold(): a.value or a.comments for a in parse_analytes(text)} if measured else {}
         by_name = {finding.name: self._read_quantity(finding, values, text) for finding in measured}
         return states | {name: state for name, state in by_name.items() if state is not None}
@@ -78,7 +82,8 @@ class Interpreter:
         """Read the states of ``findings``, by name, from the phrases in a text. Of several phrases for one finding the
         first counts. Words that matched a long phrase are not matched again by a shorter one.
 
-        ``source`` is the heading or examination of the text. The pattern of its phrases is compiled once.
+        ``source`` is the heading or the examination to which the text belongs. It determines the findings, so the
+        pattern of their phrases is compiled once for each source.
         """
         if source not in self._vocabularies:
             meaning = {
@@ -91,15 +96,16 @@ class Interpreter:
             alternatives = "|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in longest_first)
             self._vocabularies[source] = re.compile(alternatives), meaning
         pattern, meaning = self._vocabularies[source]
+        # In reverse, because the last entry of a finding stays in the dictionary: that of its first phrase.
         return dict(meaning[phrase] for phrase in reversed(pattern.findall(_normalise_phrase(text))))
 
     def _read_quantity(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
-        """Read the state (an index) of a laboratory finding. Its value is taken from ``values``, the parsed result by
-        lower-case label, or else from the text. None where neither has a value that can be read."""
+        """Read the state (an index) of a laboratory finding from its printed value (:meth:`_read_value`). Returns None
+        where there is none, or one that cannot be read."""
         value = self._read_value(finding, values, text)
-        if not value or value.strip() == "___":
+        if not value or value.strip() == "___":  # ___ replaces a value that was lost
             return None
-        if finding.intervals is None:
+        if finding.intervals is None:  # a value in words
             word, states = value.strip(" .;,").casefold(), range(len(finding.states))
             return next((s for s in states if word in map(str.casefold, self.site.every_phrase(finding, s))), None)
         number = _NUMBER.search(value)
@@ -214,13 +220,14 @@ class Diagnostician:
     @functools.cached_property
     def outcomes(self) -> list[np.ndarray]:
         """P(outcome | disease) for each examination, a list of arrays [outcomes, D]. An outcome is one combination of
-        the states of all its findings that depend on the disease."""
+        the states of all its findings that depend on the disease. Two findings with 2 and 3 states give 6 outcomes."""
         tables = []
         for exam in self.hospital.examinations.values():
-            table = np.ones((1, len(self.diseases)))
+            table = np.ones((1, len(self.diseases)))  # one outcome, until findings are added
             for finding in exam.findings:
                 if finding.informative:
-                    table = (table[:, None, :] * finding.table.T[None, :, :]).reshape(-1, table.shape[1])
+                    combined = table[:, None, :] * finding.table.T[None, :, :]  # [outcomes so far, states, D]
+                    table = combined.reshape(-1, table.shape[1])
             tables.append(table)
         return tables
 
@@ -232,15 +239,16 @@ class Diagnostician:
         return np.concatenate(self.outcomes), starts
 
     def expected_best(self, posterior: np.ndarray) -> np.ndarray:
-        """The expected probability of the likeliest disease after each examination, E[max posterior], if it gives a
-        result. Shape [..., E]. ``posterior`` [..., D] is the distribution before the examination."""
+        """Compute the expected probability of the likeliest disease after each examination, if it gives a result: E[max
+        posterior], shape [..., E]. ``posterior`` [..., D] is the distribution before the examination."""
         tables, starts = self._stacked
-        joint = tables * posterior[..., None, :]
+        joint = tables * posterior[..., None, :]  # P(outcome, disease), [..., all outcomes, D]
+        # P(outcome) max P(disease | outcome) is the largest P(outcome, disease); summed over an examination's outcomes.
         return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)
 
     def net_gain(self, posterior: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
-        """The expected gain in utility of requesting one examination and then diagnosing, over diagnosing at once.
-        Shape [..., E].
+        """Compute the expected gain in utility of requesting one examination and then diagnosing, over diagnosing at
+        once. Shape [..., E].
 
         ``posterior`` [..., D] is the distribution now. ``charge`` [E] is the utility lost to an examination with a
         result, ``miss`` the utility lost to a request without one.
@@ -252,14 +260,14 @@ class Diagnostician:
     def two_step_gain(
         self, posterior: np.ndarray, charge: np.ndarray, miss: float, requested: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
-        """The expected gain in utility of requesting one examination, perhaps a second one, and then diagnosing, over
-        diagnosing at once. Shape [E]. The second is requested only where that gains utility.
+        """Compute the expected gain in utility of requesting one examination, perhaps a second one, and then
+        diagnosing, over diagnosing at once. Shape [E]. The second is requested only where that gains utility.
 
         ``posterior`` [D] is the distribution now. ``charge`` and ``miss`` are as in :meth:`net_gain`. The gain is -inf
         for the examinations that were ``requested`` before, a mask [E]. To save time it is computed only for the eight
         examinations with the highest :meth:`net_gain` and for the indices in ``also``; it is -inf for all others.
         """
-        barred = np.where(requested, -np.inf, 0.0)
+        barred = np.where(requested, -np.inf, 0.0)  # added to gains, so that nothing is requested twice
         one_step = self.net_gain(posterior, charge, miss) + barred
         two_step = np.full(len(self.exams), -np.inf)
         for exam in dict.fromkeys([*np.argsort(-one_step, kind="stable")[:8].tolist(), *also]):
@@ -272,6 +280,7 @@ class Diagnostician:
             p_outcome = joint.sum(axis=1)
             posteriors = joint / p_outcome[:, None]
             next_gain = (self.net_gain(posteriors, charge, miss) + barred_next).max(axis=1)
+            # The expected utility if the examination gives a result, and if it gives none.
             with_result = p_outcome @ (posteriors.max(axis=1) + np.maximum(next_gain, 0.0)) - charge[exam]
             without_result = posterior.max() + max((one_step + barred_next).max(), 0.0) - miss
             available = self.site.availability[exam]

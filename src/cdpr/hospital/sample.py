@@ -10,7 +10,7 @@ import numpy as np
 from ..cases import Analyte
 from .model import Examination, Finding, Hospital, Site
 
-AGES = np.arange(18, 90)
+AGES = np.arange(18, 90)  # in years; all patients are adults
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,10 @@ def sample_patient(
 
 
 def _sample_index(rng: np.random.Generator, cumulative: Sequence[float] | np.ndarray) -> int:
-    """Sample an index from a cumulative distribution over the indices."""
-    return min(bisect.bisect_right(cumulative, rng.random()), len(cumulative) - 1)
+    """Draw an index i with probability ``cumulative[i] - cumulative[i - 1]``, by inversion: it is the first index whose
+    cumulative probability exceeds a uniform random number."""
+    index = bisect.bisect_right(cumulative, rng.random())
+    return min(index, len(cumulative) - 1)  # the last cumulative probability may be rounded below 1
 
 
 def _sample_symptom(rng: np.random.Generator, finding: Finding, disease: int) -> int:
@@ -92,9 +94,8 @@ def _sample_symptom(rng: np.random.Generator, finding: Finding, disease: int) ->
 
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
-    """Return a state (an index) of a laboratory finding as the site reports it: with label, unit, reference range and
-    flag.
-    The value is drawn from the interval of the state, or is its phrase where it has no interval."""
+    """Return a state (an index) of a laboratory finding as the site reports it: with label, value, unit, reference
+    range and flag. The value is drawn from the interval of the state; it is a phrase where the state has none."""
     measure = finding.quantity
     if finding.intervals is None or measure.range is None:
         abnormal = "abnormal" if state > 0 else None

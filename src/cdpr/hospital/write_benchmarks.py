@@ -20,10 +20,11 @@ _DATA = read_data("clinicalbench")
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
-_EVERY = 10  # one case in so many has the benchmark's names
-# Streams of random numbers of a patient: the style of the case, and the name of its diagnosis in either format.
+_EVERY = 10  # every tenth case names its examinations as the real benchmark does
+# Numbers of a patient's random number generators: for the style of the case, and for the name of its diagnosis in the
+# benchmark's and in the private format.
 _STYLE_STREAM, _NAME_STREAM, _PRIVATE_NAME_STREAM = 905, 903, 904
-# Shares of cases whose diagnosis is named by an alias.
+# Shares of cases whose diagnosis is named by an alias, in these two formats.
 _ALIASES, _PRIVATE_ALIASES = 0.3, 0.4
 
 
@@ -40,8 +41,8 @@ def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: 
 
 
 def _write_case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
-    """Write one patient as a case with the 14 keys of ClinicalBench. With ``benchmark_names`` the examinations have the
-    names of the real ClinicalBench."""
+    """Return one patient as a case of ClinicalBench: a dictionary with its 14 keys. With ``benchmark_names`` the
+    examinations have the names of the real ClinicalBench."""
     style = site.style(patient.generator(_STYLE_STREAM))
     laboratory, imaging = _write_results(hospital, style, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
@@ -78,13 +79,13 @@ def _write_results(hospital: Hospital, site: Site, patient: Patient, benchmark_n
 
 
 def print_analytes(site: Site, analytes: list[Analyte]) -> str:
-    """Print laboratory values in the site's layout: as a list such as ``Serum sodium 128 mmol/L (135-145)``, or field
-    by field in the format of case records."""
+    """Return laboratory values as text in the site's layout: as a list such as ``Serum sodium 128 mmol/L (135-145)``,
+    or field by field in the format of case records."""
     return "; ".join(map(print_analyte, analytes)) if site.layout == "list" else format_analytes(analytes)
 
 
 def print_analyte(analyte: Analyte) -> str:
-    """Print a laboratory value with its unit and reference range, if it has them: ``Serum sodium 128 mmol/L
+    """Return a laboratory value as text with its unit and reference range, if it has them: ``Serum sodium 128 mmol/L
     (135-145)``."""
     unit = f" {analyte.units}" if analyte.units else ""
     bounds = f" ({analyte.low:g}-{analyte.high:g})" if analyte.low is not None else ""
@@ -124,15 +125,15 @@ def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, s
     """Write ``cases`` patients of the data set ``dataset`` in the private hospital's format to ``out_dir``:
     ``cases.csv`` and ``results.csv``."""
     site = hospital.site(dataset)
-    people, results = [], []
+    case_rows, result_rows = [], []
     for index in range(cases):
         patient = sample_patient(hospital, site, seed, index)
         case = _case_row(hospital, site, patient)
-        people.append(case)
+        case_rows.append(case)
         rows = [row for exam in hospital.available(patient) for row in _result_rows(exam, site, patient)]
-        results += [{"case_id": case["case_id"], "sequence": n} | row for n, row in enumerate(rows, 1)]
-    write_csv(out_dir / "cases.csv", list(people[0]), people, for_people=False)
-    write_csv(out_dir / "results.csv", RESULT_COLUMNS.split(), results, for_people=False)
+        result_rows += [{"case_id": case["case_id"], "sequence": n} | row for n, row in enumerate(rows, 1)]
+    write_csv(out_dir / "cases.csv", list(case_rows[0]), case_rows, for_people=False)
+    write_csv(out_dir / "results.csv", RESULT_COLUMNS.split(), result_rows, for_people=False)
 
 
 def _case_row(hospital: Hospital, site: Site, patient: Patient) -> dict:
@@ -152,8 +153,8 @@ def _case_row(hospital: Hospital, site: Site, patient: Patient) -> dict:
 
 
 def _result_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
-    """Write the result of an examination as rows of ``results.csv``, dictionaries by column: one row for a report, or
-    one per value."""
+    """Return the result of an examination as rows of ``results.csv``, dictionaries by column: one row for a report in
+    words, or one per laboratory value."""
     row = {"category": _CATEGORIES.get(exam.kind, exam.kind), "examination": site.exam_name(exam)}
     if exam.findings[0].measure is None:
         return [row | {"report": write_report(exam, site, patient)}]
@@ -161,8 +162,8 @@ def _result_rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
 
 
 def _value_cells(analyte: Analyte) -> dict:
-    """Write a laboratory value as some cells of a row of ``results.csv``, by column. The flag of an abnormal value is H
-    or L, or A where it has no reference range."""
+    """Return the cells of a row of ``results.csv`` that hold a laboratory value, by column. The flag of an abnormal
+    value is H (high) or L (low), or A (abnormal) where it has no reference range."""
     flag = ""
     if analyte.flag is not None:
         flag = "A" if analyte.low is None else "L" if (analyte.number or 0.0) < analyte.low else "H"

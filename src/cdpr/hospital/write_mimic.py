@@ -20,11 +20,11 @@ from .sample import Patient, physical_text, sample_patient, write_analytes, writ
 
 _DATA = read_data("mimic_iv")
 COLUMNS: dict[str, list[str]] = _DATA["columns"]
-SECOND_ADMISSION = 0.12
-NO_ADMISSION_ID = 0.26
-REPEATED = 0.35
+# Probabilities: that a patient comes twice, that a row lacks ``hadm_id``, that a laboratory examination is repeated,
+# and that a value has the second item number of its label.
+SECOND_ADMISSION, NO_ADMISSION_ID, REPEATED, _TWIN = 0.12, 0.26, 0.35, 0.05
 _YEAR_GROUPS = ("2011 - 2013", "2014 - 2016", "2017 - 2019")
-# Item numbers that share a label with one of ours, as in the real dictionary.
+# The second item number of some quantities, which has the same label, as in the real dictionary; by the first number.
 TWINS: dict[int, int] = _DATA["twins"]
 
 Tables = dict[str, list[dict]]
@@ -51,6 +51,7 @@ def _laboratory_items(hospital: Hospital) -> list[dict]:
     rows = {}
     laboratory = [exam for exam in hospital.examinations.values() if exam.kind == "laboratory"]
     for quantity in (finding.quantity for exam in laboratory for finding in exam.findings):
+        # In the real dictionary the items of haematology begin at about this number.
         category = "Hematology" if quantity.fluid != "Blood" or quantity.itemid > 51100 else "Chemistry"
         row = {"label": quantity.label, "fluid": quantity.fluid, "category": category}
         for itemid in (quantity.itemid, TWINS.get(quantity.itemid)):
@@ -64,7 +65,7 @@ def _add_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index
     """Draw patient ``index`` of the site, and add the rows of the one or two admissions to ``tables``."""
     first = sample_patient(hospital, site, seed, index)
     rng = first.generator(900)
-    # An affine map over the six-digit block spreads the numbers without collisions.
+    # Eight digits, which look random. 999,983 is prime, so that different patients have different numbers.
     subject = 10_000_000 + (index * 7919 + 1361) % 999_983
     admit = datetime(int(rng.integers(2110, 2199)), 1, 1) + timedelta(minutes=int(rng.integers(60 * 24 * 200)))
     anchor = {"anchor_age": first.age, "anchor_year": admit.year, "anchor_year_group": _YEAR_GROUPS[index % 3]}
@@ -132,7 +133,8 @@ class _Admission:
         return note
 
     def _hadm_or_empty(self) -> int | str:
-        """The number of the stay, or at random an empty text, as in a quarter of MIMIC-IV's rows."""
+        """Return the number of the stay, or at random an empty text, as in a quarter of MIMIC-IV's rows. Each call
+        draws anew."""
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
 
     def _add_laboratory(self, exam: Examination) -> list[Analyte]:
@@ -156,7 +158,7 @@ class _Admission:
         specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm_or_empty()
         for finding, analyte in zip(exam.findings, analytes, strict=True):
             itemid = finding.quantity.itemid
-            if itemid in TWINS and self.rng.random() < 0.05:
+            if itemid in TWINS and self.rng.random() < _TWIN:
                 itemid = TWINS[itemid]
             times = {"charttime": _format_time(drawn), "storetime": _format_time(drawn + timedelta(minutes=70))}
             number = analyte.value if finding.intervals else ""
@@ -166,8 +168,9 @@ class _Admission:
             self._add_row("hosp/labevents", hadm, specimen_id=specimen, itemid=itemid, priority="STAT", **times, **row)
 
     def _add_culture(self, exam: Examination, available: bool) -> None:
-        """Add the rows of a culture to ``microbiologyevents``: no growth, or an organism with its antibiotics. A
-        culture that is not ``available`` in the record usually gets no row, and rarely that of a cancelled order."""
+        """Add the rows of a culture to ``microbiologyevents``: one without growth, or one for each antibiotic that was
+        tested on the organism. A culture that is not ``available`` in the record usually gets no row, and in 3% of
+        cases that of a cancelled order."""
         if not available and self.rng.random() > 0.03:
             return
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
@@ -210,11 +213,11 @@ class _Admission:
 
 
 def _damage(row: dict, chance: float) -> dict:
-    """Return a row of ``labevents``, in a few cases with a defect of the real table: the value is lost, or it is in the
-    comments alone. ``chance`` is a uniform random number from 0 to 1 that chooses."""
-    if chance < 0.012:
+    """Return a row of ``labevents``, in a few cases with a defect of the real table. ``chance`` is a uniform random
+    number from 0 to 1, which chooses the defect."""
+    if chance < 0.012:  # the value is lost
         return row | {"value": "___", "valuenum": "", "flag": ""}
-    if chance < 0.08:
+    if chance < 0.08:  # the value is in the comments alone
         return row | {"value": "" if chance < 0.05 else "___", "valuenum": "", "comments": f"{row['value']}.  "}
     return row
 
