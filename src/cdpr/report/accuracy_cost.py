@@ -92,12 +92,13 @@ def _draw_point(panel: style.Axes, settings: Settings, row: Row, size: float) ->
     marker in typographic points. It is hollow where the agent knows the hospital's model."""
     look = style.look_of(settings, row["method"])
     cost, accuracy = row["aec"], 100 * row["accuracy"]
+    # How far the bars reach below and above the point.
+    cost_bar = [[cost - row["aec_low"]], [row["aec_high"] - cost]]
+    accuracy_bar = [[accuracy - 100 * row["accuracy_low"]], [100 * row["accuracy_high"] - accuracy]]
     panel.errorbar(
-        cost, accuracy, xerr=[[cost - row["aec_low"]], [row["aec_high"] - cost]],
-        yerr=[[accuracy - 100 * row["accuracy_low"]], [100 * row["accuracy_high"] - accuracy]], marker=look.marker,
-        linestyle="", color=look.colour, ecolor=(look.colour, 0.5), elinewidth=0.6, markersize=size,
-        markeredgewidth=0.9, markerfacecolor="white" if row["group"] == REFERENCE else look.colour,
-        label=row["label"], zorder=3,
+        cost, accuracy, xerr=cost_bar, yerr=accuracy_bar, marker=look.marker, linestyle="", color=look.colour,
+        ecolor=(look.colour, 0.5), elinewidth=0.6, markersize=size, markeredgewidth=0.9,
+        markerfacecolor="white" if row["group"] == REFERENCE else look.colour, label=row["label"], zorder=3,
     )  # fmt: skip
 
 

@@ -38,9 +38,9 @@ class CardError(ValueError):
 
 
 def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
-    """Read the cases of a JSONL file. Returns a frame with a row per case: split, patient, language, whether it is
-    credentialed, diagnosis, price of the whole record in USD, lengths of summary and results in characters, and the
-    number of examinations of each of :data:`KINDS`.
+    """Read the cases of a JSONL file. Returns a frame with a row per case and the columns ``split``, ``patient``,
+    ``language``, ``credentialed`` (whether it is), ``diagnosis``, ``usd`` (price of the whole record), ``summary`` and
+    ``results`` (their lengths in characters), and the number of examinations of each of :data:`KINDS`.
 
     ``prices`` has a row per examination name, which gives its kind. Raises RecordError for a broken line, and CardError
     for a file without cases or without prices.

@@ -47,6 +47,7 @@ def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
     if not frames:
         return pd.DataFrame()
     frame = pd.concat(frames, ignore_index=True).drop(columns=["diagnosis", "gold"]).rename(columns={"note_id": "case"})
+    # An effort whose counts are columns, so that each term of the utility is computed for all rows at once.
     effort = Effort(**{name: frame[f"n_{name}"] for name in COUNTS}, cost_usd=frame.cost_usd)
     for term in TERMS:
         value = term.value(effort, results.settings.utility, results.settings.environment.tests)

@@ -53,14 +53,10 @@ class Frontiers:
         samples = self.results.samples(points, dataset, decoding)  # [1 + resamples, points, all metrics]
         return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]
 
-    def label(self, variant: str) -> str:
-        """Return the label of the curve to which a variant belongs."""
-        return self.results.method(variant).label
-
     def variant_samples(self, variant: str, dataset: str, decoding: str) -> np.ndarray:
         """Return the samples [1 + resamples, 2] of one variant, a point of its curve. Raises NotMeasured where a run of
         the curve is missing."""
-        label = self.label(variant)
+        label = self.results.method(variant).label
         names = [START, *(method.name for method in self.curves[label])]
         return self.samples(label, dataset, decoding)[:, names.index(variant)]
 
@@ -98,7 +94,7 @@ def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str)
     """
     try:
         curve = frontiers.samples(label, dataset, decoding)
-        our_curve = frontiers.samples(frontiers.label(OURS), dataset, decoding)
+        our_curve = frontiers.samples(frontiers.results.method(OURS).label, dataset, decoding)
         ours = frontiers.variant_samples(OURS, dataset, decoding)
         grpo = frontiers.variant_samples(OUTCOME_ALONE, dataset, decoding)
     except NotMeasured as error:

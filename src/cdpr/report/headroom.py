@@ -16,6 +16,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     checked = preflight.Preflight.model_validate_json((folder / "preflight.json").read_bytes())
     resolutions = {resolution.dataset: resolution for resolution in checked.resolutions}
     rows = [_row(headroom, resolutions[headroom.dataset]) for headroom in checked.headrooms]
+    # The answer is given for the main decoding, the numbers behind it for all.
     first_decoding = checked.headrooms[0].decoding
     obstacles = [f"{text}." for of_dataset in checked.obstacles.values() for text in of_dataset]
     answer = layout.table(

@@ -59,6 +59,7 @@ def _compare_with_variant(results: Results, method: Method, dataset: str, decodi
         raise EvaluationError(f"{method.runs[0]} on {dataset}: {len(unknown)} cases of the leak-controlled variant are "
                               "not in the benchmark; evaluate both again")  # fmt: skip
     shared = whole[whole.note_id.isin(set(controlled.note_id))]
+    # On the benchmark and on the variant: an array [cases, metrics] for each run.
     before, after = (by_run(frame, metric_fields()) for frame in (shared, controlled))
     change = results.difference([(after[run], before[run]) for run in method.runs], dataset)
     runs_before, runs_after = evaluations_of(method, dataset), evaluations_of(method, variant)

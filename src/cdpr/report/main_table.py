@@ -44,8 +44,8 @@ write_main_table = comparisons.writer(sheet)
 
 def column_groups(results: Results) -> dict[str, str]:
     """Return the headers above groups of columns, by data set: ``{"mimic_iv": "MIMIC-IV (in-domain)", ...}``. Where all
-    benchmarks are shown there is a group for their ``average``."""
-    if not results.has_average:
+    data sets of the paper's average are shown there is a group for this ``average``."""
+    if not set(AVERAGED) <= set(results.datasets):
         return dict(results.datasets)
     return {name: f"{label} ({domain(name)})" for name, label in results.datasets.items()} | {AVERAGE: "Average"}
 

@@ -64,11 +64,6 @@ class Results:
         self._diverged_at = cache(partial(diverged_at, self.folder))
 
     @property
-    def has_average(self) -> bool:
-        """Whether all three data sets of the paper's average are among ``datasets``."""
-        return set(AVERAGED) <= set(self.datasets)
-
-    @property
     def decodings(self) -> list[str]:
         """The names of the decodings, each once, the main one first."""
         return list(dict.fromkeys(self.settings.evaluation.decodings))

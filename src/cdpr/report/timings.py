@@ -16,7 +16,8 @@ from . import layout
 from .table import markdown_page
 
 SLOWEST = 15
-# Columns of the frame of all jobs.
+# Columns of the frame of all jobs: elapsed seconds, CPU hours, MiB; of trainings the variant and the seconds without
+# validation.
 _COLUMNS = ["stage", "job", "seconds", "cpu_hours", "memory_mb", "variant", "training_seconds"]
 
 

@@ -88,6 +88,7 @@ def _write_dataset(
     credentialed = any(case.credentialed for case in cases.values())
     environment = open_environment(settings, credentialed=credentialed)
     oracle = Oracle(settings, dataset) if is_synthetic(settings, dataset) else None
+    # One script for the episodes of each run, then one for the cases themselves.
     entries = []
     for run, evaluation in evaluations.items():
         if not evaluation.exists():

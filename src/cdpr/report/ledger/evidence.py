@@ -54,8 +54,8 @@ class MetricSamples(NamedTuple):
         pairs = zip(self.methods, self.samples[0], strict=True)
         text = " against ".join(f"{method.label} {mean:.{decimals}f}" for method, mean in pairs)
         right = self.right if self.metric == "accuracy" else ""
-        effect = Effect.of_samples(by_statistic[statistic])
-        return Comparison(effect, text, unit, right, self.cases, unique_runs(self.methods), self.void)
+        effect, runs = Effect.of_samples(by_statistic[statistic]), unique_runs(self.methods)
+        return Comparison(effect, text, unit, k=right, n=self.cases, runs=runs, void=self.void)
 
 
 class Evidence:

@@ -52,7 +52,7 @@ def make_ledger(
 ) -> dict[str, Any]:
     """Judge claims by the results in a folder. Returns the fields of :class:`Ledger` as plain values. The claims
     ``judged_apart`` are not judged; they get the verdict `timed apart`."""
-    evidence = Evidence(settings, results)
+    evidence = Evidence(settings, results)  # reads each evaluation once for all claims
     judged = []
     for claim in claims:
         verdict = Verdict(APART, WHY_APART) if claim in judged_apart else judge(claim, evidence)
