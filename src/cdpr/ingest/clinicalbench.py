@@ -49,6 +49,7 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
     if source.path is not None and dataset == "clinicalbench":
         work.attrition.warnings.append(NOTICE)
     yield from work.records(_drafts(files, source.language, work.attrition))
+    # No draft was made, but cases in another language were counted.
     if not work.attrition.read and work.attrition.events:
         raise IngestError(work.path, f"no case in the language {source.language}", f"set data.{dataset}.language")
 

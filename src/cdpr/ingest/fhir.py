@@ -265,15 +265,17 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             if condition is None:
                 attrition.count("references that lead nowhere")
                 continue
-            roles = entry.codes("use") | entry.codes("role") or {""}
+            roles = entry.codes("use") | entry.codes("role") or {""}  # empty: a diagnosis without a role
             if "CC" in roles:  # chief complaint
                 complaints.append(condition.display("code"))
+            # The smallest is the primary one: discharge diagnoses before those for billing, ...
             orders = [_ROLES[role] for role in roles & _ROLES.keys()]
             rank = float(entry.number("rank") or "inf") if orders else math.inf
             if not orders:
                 others.append(condition)
             elif _is_confirmed_illness(condition, attrition):
                 candidates.append((min(orders), rank, condition))
+    # Of the best role and rank, the condition that fits best as an illness.
     best = min((place for *place, _ in candidates), default=None)
     equals = [condition for *place, condition in candidates if place == best]
     equals = equals or _unnamed_diagnoses(case, others, by_onset, attrition)

@@ -189,7 +189,7 @@ def _fluid(resource: Resource) -> str:
     """Return the fluid that was examined, as ``panels.csv`` names it: by the type of the specimen and the name of the
     observation ("Glucose in Urine"). ``Blood`` where neither says anything, empty for an unknown fluid."""
     specimen = resource.resolve(_specimen_reference(resource))
-    in_name = _PATTERN.system.search(resource.display("code"))
+    in_name = _PATTERN.system.search(resource.display("code"))  # " in Urine", whose group 1 is "Urine"
     descriptions = (specimen.display("type") if specimen else "", in_name[1] if in_name else "")
     description = " ".join(filter(None, descriptions)).casefold()
     if not description:
@@ -304,7 +304,7 @@ def _is_range_for(span: FhirElement, person: Person) -> bool:
     is_of_sex = all(words & _SEXES.get(person.sex, set()) for words in groups)
     low, high = (_age_in_years(span.child("age").child(name)) for name in ("low", "high"))
     years = math.nan if person.years is None else person.years  # nan is within no bounds
-    is_of_age = low is high is None or (low or 0) <= years <= (math.inf if high is None else high)
+    is_of_age = (low is None and high is None) or (low or 0) <= years <= (math.inf if high is None else high)
     return is_of_sex and is_of_age and (not kinds or not kinds.isdisjoint(_WORDS["healthy"]))
 
 

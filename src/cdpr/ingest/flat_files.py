@@ -168,7 +168,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     IngestError for a file that cannot be read."""
     with as_ingest_errors(path), _open_text(path) as lines:
         for line, fields in csv_records(lines):
-            if any(map(HALF_CHARACTER.search, fields)):
+            if any(map(HALF_CHARACTER.search, fields)):  # what stands for a byte that is not UTF-8
                 raise _encoding_error(path, line, fields[0])
             if any(visible(field).strip() for field in fields):
                 yield line, fields
@@ -226,8 +226,8 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
         raise error_at(f"{name} is no number")
 
     def make_visible(value: Any, *keys: str | int) -> Any:
-        """Return a JSON value with invisible characters removed from its texts. ``keys`` lead to the value; raises
-        IngestError for too long a text."""
+        """Return a JSON value with invisible characters removed from its texts. ``keys`` are the names and indices that
+        lead to it, for messages. Raises IngestError for too long a text."""
         if isinstance(value, dict):
             return {name: make_visible(inner, *keys, name) for name, inner in value.items()}
         if isinstance(value, list):

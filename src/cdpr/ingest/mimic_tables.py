@@ -201,13 +201,11 @@ class Tables:
         filled, unread, readable = counts.filled, counts.unread, counts.filled - counts.unread
         # All tables must have times with a zone, or all without.
         if filled:
-            is_zoned = self._zoned[name] = counts.zoned * 2 > filled
-            if other := next((table for table, zoned in self._zoned.items() if zoned != is_zoned), ""):
-                having, lacking = (name, other) if is_zoned else (other, name)
-                problem = (
-                    f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
-                )
-                raise IngestError(self.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
+            self._zoned[name] = counts.zoned * 2 > filled
+        if other := next((table for table, has in self._zoned.items() if has != self._zoned.get(name, has)), ""):
+            having, lacking = (name, other) if self._zoned[name] else (other, name)
+            problem = f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
+            raise IngestError(self.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
         unreadable = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(counts.sample or '')}"
         problem = ""
         if unread * 2 > filled:
@@ -229,6 +227,7 @@ class Tables:
         for identifier, value in self.rows(query):
             path = self.paths[f"hosp/{table}"]
             row = "" if key == column else f" in the row of {key} {quoted(identifier or '')}"
+            # Where quoted values are withheld, the shape of a time still shows what is wrong with it.
             message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
             line = _line_of(path, column, value)
             raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
@@ -301,7 +300,7 @@ def _cleaning_query(columns: Sequence[str], source: str, readers: Mapping[str, s
     for number, step in enumerate(QUERIES["cleaning"]):
         expressions = []
         for column in columns:
-            read = readers.get(column, column) if number == 0 else column
+            read = readers.get(column, column) if number == 0 else column  # the first step reads the source itself
             applies = re.fullmatch(step["columns"], column)
             cleaned = step["expression"].format(column=read, missing=missing) if applies else column
             expressions.append(f"{cleaned} AS {column}")

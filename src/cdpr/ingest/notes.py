@@ -214,7 +214,8 @@ def split_off_examination(text: str) -> tuple[str, str]:
     lines = _EXAM.thought_within.sub("\n", at_admission).splitlines(keepends=True)
     has_findings = False  # in the lines before
     for number, (before, line, below) in enumerate(zip(["", *lines], lines, [*lines[1:], ""], strict=False)):
-        is_apart = not before.strip()
+        is_apart = not before.strip()  # after an empty line
+        # By a symbol, such as "# Labs", or by an underline.
         is_marked = bool(_EXAM.marked.match(line) or (is_apart and _EXAM.underline.fullmatch(below.strip("\n"))))
         plain = _EXAM.decoration.sub("", line).strip(" \t\n*=_~")
         if _opens_another_section(plain, is_marked and has_findings, is_apart and has_findings):
@@ -310,6 +311,7 @@ def _is_title(name: str, rest: str) -> bool:
         return says_something(rest) and _EXAM.title_alone.fullmatch(rest) is not None
     if _EXAM.title_alone.fullmatch(name):
         return True
+    # Several words, such as "Exam on admission", and nothing after them.
     is_alone = len(name.split()) > 1 and not rest.strip()
     return is_alone and _EXAM.title.search(name) is not None and _kind(name) is None
 

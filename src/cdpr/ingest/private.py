@@ -149,11 +149,11 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
             if [field.casefold() for field in fields] == names:
                 raise IngestError(path, "the header stands here again", "remove this line", line=line)
             if len(fields) != len(names):
-                what = f"{len(fields)} fields, the header has {len(names)}"
-                raise IngestError(path, what, "put fields with commas in double quotes", line=line)
+                problem = f"{len(fields)} fields, the header has {len(names)}"
+                raise IngestError(path, problem, "put fields with commas in double quotes", line=line)
             if (longest := max(map(len, fields))) > LONGEST_TEXT:
-                what = f"a text of {longest:,} characters"
-                raise IngestError(path, what, "close every double quote, or shorten it", line=line)
+                problem = f"a text of {longest:,} characters"
+                raise IngestError(path, problem, "close every double quote, or shorten it", line=line)
             row = {name: _clean_cell(name, text) for name, text in zip(names, fields, strict=True)}
             rows.append(Row(row, path, line))
             name = path.name.removesuffix(".gz")
@@ -207,8 +207,8 @@ def _text_row(row: Row, defaults: Mapping[str, Any], columns: Sequence[str], exp
     for name in columns:
         value = values.get(name)
         if isinstance(value, (dict, list, bool)):
-            what = f"expected text or a number, found {type(value).__name__}"
-            export.problems.append(row.error(name, what, "write it as text"))
+            problem = f"expected text or a number, found {type(value).__name__}"
+            export.problems.append(row.error(name, problem, "write it as text"))
         elif value is not None:
             fields[name] = _clean_cell(name, str(value))
     return row.with_fields(fields)
@@ -223,7 +223,7 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     for row in _valid_rows(export.cases, export):
         number, age, sex = row["case_id"], row["age"], row["sex"]
         if number in numbers:
-            remedy = FORMAT["rules"]["case_id"]["empty"]
+            remedy = FORMAT["rules"]["case_id"]["empty"]  # give every case a number of its own
             export.problems.append(row.error("case_id", f"{quoted(number)} stands twice", remedy))
         if not number or number in numbers:
             continue
