@@ -119,8 +119,8 @@ def _in_words_of_the_vocabulary(name: str) -> str:
     if examinations().knows(name) or translate(name).clinical:
         return name
     name = name if _listed(name) else in_english(name)
-    if (one := rewrite(normalise(name), _TOGETHER)) != normalise(name):
-        return one
+    together = rewrite(normalise(name), _TOGETHER)
+    name = name if together == normalise(name) else together
     # A rule for a whole name would swallow the second of two examinations: their parts are rewritten one by one.
     given = joined_parts(name)
     parts = given if imaging_words(name) else _with_shared_head(given)
@@ -405,9 +405,10 @@ def _without_aside(name: str) -> Meaning | None:
         found = next((one for one in known if one and one.term and _class(bare) == class_of(one.term)), None)
     else:
         is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
-        wordings = [f"{remark} {bare}", f"{bare} {remark}", bare] + [remark] * is_name
+        wordings = [f"{remark} {bare}", f"{bare} {remark}"] + [bare] * (not is_specimen(bare)) + [remark] * is_name
         agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
-        found = next(filter(None, agreeing), None) or _joined(remark)  # "Anemia labs (iron, ferritin)"
+        # "Anemia labs (iron, ferritin)": what a name lists in its brackets.
+        found = next(filter(None, agreeing), None) or (_joined(remark) if is_name else None)
         # "Estrogen (Estradiol)": the brackets say which.
         own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
         if own and own.term and found and found.term and class_of(own.term) == class_of(found.term):
