@@ -45,8 +45,7 @@ _SAMPLED = re.compile(_TABLE["sampled"].replace(" )", ")"))  # a word for what i
 _WORD = re.compile("[a-z]{3,}")
 _TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the microbe whose it is
 _COMPLETED, _CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
-_LONGEST = 200  # characters; what is longer is no name
-_JOINED = 5  # examinations in one name at most
+_LONGEST, _JOINED = 200, 5  # characters of a name, and examinations in it, at most
 
 
 @dataclass(frozen=True)
@@ -383,37 +382,40 @@ def _has_any_specimen(term: Term) -> bool:
 
 
 def _without_aside(name: str) -> Meaning | None:
-    """Read a name with brackets. The text in them may be its specimen or form ("Glucose (urine)"), a remark, or what
-    the name abbreviates. None for a name without such brackets, and where nothing fits; in "Lp(a)" they are part of the
-    word."""
-    aside = _PATTERN.aside.search(name)
-    if aside is None and (within := _PATTERN.within.search(name)):
-        # "Edrophonium (Tensilon) test": words in brackets within a name spell it out, as those at its end do.
-        before, after = name[: within.start()], name[within.end() :]
-        is_joined = _PATTERN.joint.match(after)  # "Electromyogram (EMG) and nerve conduction": only the first of two
-        return _joined(f"{before} {after}") if is_joined else _without_aside(f"{before} {after} ({within[1]})")
-    if aside is None:
+    """Read a name with brackets at its end ("Glucose (urine)") or within ("Edrophonium (Tensilon) test"). None for a
+    name without brackets, and where nothing fits; in "Lp(a)" they are part of the word."""
+    if aside := _PATTERN.aside.search(name):
+        found = _by_aside(name, name[: aside.start()], aside[1])
+        return found and replace(found, whole=False)
+    if not (within := _PATTERN.within.search(name)):
         return None
-    bare, remark = name[: aside.start()], aside[1]  # the name without brackets, and the text in them
+    before, after = name[: within.start()], name[within.end() :]
+    if _PATTERN.joint.match(after):  # "Electromyogram (EMG) and nerve conduction" are two; the brackets spell out one
+        return _joined(f"{before} {after}")
+    return _without_aside(f"{before} {after} ({within[1]})")
+
+
+def _by_aside(name: str, bare: str, remark: str) -> Meaning | None:
+    """Read a ``name`` that consists of the words ``bare`` and, in brackets, ``remark``. This may be the specimen or
+    form of the examination ("Glucose (urine)"), what the name abbreviates, or a remark. None where nothing fits."""
     # "Coombs test (direct and indirect)" are two.
     joined = [_by_name(f"{part} {bare}") for part in joined_parts(remark)]
-    terms = dict.fromkeys(one.term for one in joined if one and one.term)
+    terms = dict.fromkeys(term for one in joined if one for term in one.terms)
     if len(terms) == len(joined) > 1:
-        return Meaning(tuple(term for term in terms if term), "alias", whole=False)
+        return Meaning(tuple(terms), "alias")
+    both = (f"{remark} {bare}", f"{bare} {remark}")
     if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
-        known = map(_by_name, (f"{remark} {bare}", f"{bare} {remark}", bare))
-        found = next((one for one in known if one and one.term and _class(bare) == class_of(one.term)), None)
-    else:
-        is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
-        wordings = [f"{remark} {bare}", f"{bare} {remark}"] + [bare] * (not is_specimen(bare)) + [remark] * is_name
-        agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
-        # "Anemia labs (iron, ferritin)": what a name lists in its brackets.
-        found = next(filter(None, agreeing), None) or (_joined(remark) if is_name else None)
-        # "Estrogen (Estradiol)": the brackets say which.
-        own = None if words_of(remark) <= _GENERIC | _ANTIBODY else _listed(remark)
-        if own and own.term and found and found.term and class_of(own.term) == class_of(found.term):
-            found = found if own.how == "analyte" else own
-    return found and replace(found, whole=False)
+        known = map(_by_name, (*both, bare))
+        return next((one for one in known if one and one.term and _class(bare) == class_of(one.term)), None)
+    # The first wording that is an examination, else those that the brackets list: "Anemia labs (iron, ferritin)".
+    is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
+    wordings = [*both, *[bare] * (not is_specimen(bare)), *[remark] * is_name]
+    agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
+    found = next(filter(None, agreeing), None) or (_joined(remark) if is_name else None)
+    # "Estrogen (Estradiol)": the brackets say which.
+    own = _listed(remark) if words_of(remark) - _GENERIC - _ANTIBODY else None
+    is_alike = own and own.term and found and found.term and class_of(own.term) == class_of(found.term)
+    return own if own and is_alike and own.how != "analyte" else found
 
 
 # Several examinations in one name.
@@ -472,8 +474,7 @@ def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
     lead = _PATTERN.lead.match(normalise(first)) if "stain" not in words_of(part) else None
     if lead and not _axes(_alike(part)) & _SPECIMENS:
         wordings.insert(0, _rewritten(f"{lead[0]} {part}"))
-    found = next(filter(None, map(_by_name, wordings)), None)
-    return found or _imaging(part) or _regions(part) or _by_words(with_head)
+    return next(filter(None, map(_by_name, wordings)), None) or _imaging(part) or _regions(part) or _by_words(with_head)
 
 
 # What is left: fewer words, other words, a kind.
