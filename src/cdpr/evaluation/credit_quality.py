@@ -35,6 +35,7 @@ from ..settings import Settings
 from ..settings.credit import Credit
 
 SEED = 0  # of episodes, true advantages and replicates
+# The settings of CDPR that are changed, one at a time, and their values.
 SWEEPS = {
     "samples": (2, 4, 8, 16),
     "continuations": (1, 2, 4, 8, 16),
@@ -43,7 +44,7 @@ SWEEPS = {
     "baseline": ("uniform", "policy_weighted", "leave_one_out"),
     "cache.reuse_group": ("none", "branching", "every"),
 }
-SCORED = ((0, 1), (1, 1), (1, 2), (3, 2), (3, 4))  # H and K under scored verdicts
+SCORED = ((0, 1), (1, 1), (1, 2), (3, 2), (3, 4))  # (horizon, continuations) under scored verdicts
 VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)
 Group = Sequence[Trajectory]
 
@@ -76,14 +77,16 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     groups = await sample_groups(settings, environment, policy, cases)
     truth = await measure_truth(settings, environment, policy, groups)
     estimators, analysis = list_estimators(settings.credit), settings.analysis
-    # Each setting once, those of CDPR before VinePPO's numbers.
+    # Estimators may share a setting, which is estimated once: first those of CDPR, then VinePPO's numbers (integers).
     distinct = sorted(dict.fromkeys(e.setting for e in estimators), key=lambda setting: isinstance(setting, int))
+    # Every replicate estimates with all settings, by random numbers of its own.
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
     replicates = []
     for seed in tqdm(seeds, desc="estimates", unit="replicate"):
         replicate = Replicate(settings, environment, CachedPolicy(policy), truth, seed)
         replicates.append({setting: await replicate.estimate(setting) for setting in distinct})
         gc.collect()
+    # One row for each estimator: its errors over all replicates.
     rows = []
     for estimator in estimators:
         estimates = [replicate[estimator.setting] for replicate in replicates]
@@ -112,22 +115,25 @@ def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
     ``bias`` is the mean error over decisions, in which errors of opposite sign cancel, and ``bias_error`` its standard
     error over cases. ``bias_examinations`` and ``bias_diagnoses`` are means over requests and over diagnoses.
     ``bias_rms`` is the root mean square of the bias of single decisions, without the noise of estimates and truth.
-    ``variance`` is that between replicates, ``rmse`` the root mean square error. ``right_signs`` is the share of
-    estimates with the true sign, among the decisions whose true sign is known.
+    ``variance`` is that between replicates, ``rmse`` the root mean square error. ``rank_correlation`` is Spearman's
+    correlation with the true advantages. ``right_signs`` is the share of estimates with the true sign, among the
+    decisions whose true sign is known: the advantage is more than two standard errors from 0.
 
     All replicates have the same episodes. What is due to the choice of these is part of the bias of a decision and of
     ``rmse``, not of ``variance``.
     """
     errors = estimates - truth.advantage
-    bias, square = errors.mean(axis=0), float((errors**2).mean())
+    bias = errors.mean(axis=0)  # of each decision
+    square = float((errors**2).mean())
     variance = float(estimates.var(axis=0, ddof=1).mean())
+    noise_of_truth = float((truth.error**2).mean())
     is_known = np.abs(truth.advantage) > 2 * truth.error
     return {
         "bias": float(bias.mean()),
-        "bias_error": clustered_error(bias, [g for g, _, _ in truth.decisions]),
+        "bias_error": clustered_error(bias, [group for group, _, _ in truth.decisions]),
         "bias_examinations": _mean_or_zero(bias[~truth.ends]),
         "bias_diagnoses": _mean_or_zero(bias[truth.ends]),
-        "bias_rms": max(0.0, square - variance - float((truth.error**2).mean())) ** 0.5,
+        "bias_rms": max(0.0, square - variance - noise_of_truth) ** 0.5,
         "variance": variance,
         "rmse": square**0.5,
         "rank_correlation": float(np.mean([rank_correlation(row, truth.advantage) for row in estimates])),
@@ -147,9 +153,11 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
 def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
     """Compute the standard error of the mean of ``values``, which depend on each other within clusters. ``clusters``
     has for each value the number of its cluster. Returns 0 for a single cluster."""
-    sums = np.bincount(clusters, weights=values - values.mean())
     count = len(set(clusters))
-    return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(values)) if count > 1 else 0.0
+    if count < 2:
+        return 0.0
+    sums = np.bincount(clusters, weights=values - values.mean())  # of the deviations in each cluster
+    return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(values))
 
 
 def _mean_or_zero(values: np.ndarray) -> float:
@@ -205,15 +213,15 @@ async def measure_truth(
     """Measure the true advantages of the decisions of ``groups``, from ``analysis.truth`` continuations of every state
     to the end of the episode. Forced diagnoses are no choice and are left out."""
     rows = []
-    for group_index, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
+    for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
-        advantages = await true_advantages(draws, group, settings.analysis.truth, utility_of(settings))
-        for index, (trajectory, (means, errors)) in enumerate(zip(group, advantages, strict=True)):
-            for decision, step in enumerate(trajectory.steps[: len(trajectory.steps) - trajectory.forced]):
-                name, ends = (group_index, index, decision), step.observation.kind == "end"
-                rows.append((name, means[decision], errors[decision], ends))
-    decisions, *columns = zip(*rows, strict=True)
-    return Truth(groups, decisions, *map(np.array, columns))
+        by_trajectory = await true_advantages(draws, group, settings.analysis.truth, utility_of(settings))
+        for i, (trajectory, (advantages, errors)) in enumerate(zip(group, by_trajectory, strict=True)):
+            free_steps = trajectory.steps[:-1] if trajectory.forced else trajectory.steps
+            for t, step in enumerate(free_steps):
+                rows.append(((g, i, t), advantages[t], errors[t], step.observation.kind == "end"))
+    decisions, all_advantages, all_errors, ends = zip(*rows, strict=True)
+    return Truth(groups, decisions, np.array(all_advantages), np.array(all_errors), np.array(ends))
 
 
 async def true_advantages(
@@ -224,19 +232,20 @@ async def true_advantages(
 
     V(s) is the mean return of the continuations of s. Q(s, a) is V of the next state plus the step's own return; for a
     diagnosis it is the return of its verdict. Two states are the same only if all replies before them are.
-    Continuations of a state and of the next state with the same number depend on each other, so the error is computed
-    from the advantages under each number, which are independent.
+
+    Continuation k of a state and continuation k of the next state depend on each other. So the advantages are computed
+    from the continuations k alone, for each k. These are independent, and their mean and standard error are returned.
     """
     states = {state.prompt_key: state for trajectory in group for state in trajectory.states}
     calls = [whole_returns(draws, state, range(count), return_of) for state in states.values()]
     returns = dict(zip(states, await asyncio.gather(*calls), strict=True))
     advantages = []
     for trajectory in group:
-        by_state = [returns[state.prompt_key] for state in trajectory.states]
-        shared = sorted(set.intersection(*map(set, by_state)))
+        by_state = [returns[state.prompt_key] for state in trajectory.states]  # returns by continuation number
+        numbers = sorted(set.intersection(*map(set, by_state)))  # without those that failed at a state
         # The advantages under each continuation number, [numbers, decisions].
-        each = np.array([step_advantages(trajectory, [values[k] for values in by_state], return_of) for k in shared])
-        advantages.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(shared) ** 0.5))
+        each = np.array([step_advantages(trajectory, [values[k] for values in by_state], return_of) for k in numbers])
+        advantages.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(numbers) ** 0.5))
     return advantages
 
 
@@ -244,9 +253,9 @@ async def true_advantages(
 
 
 class Estimator(NamedTuple):
-    """An estimator of advantages whose errors are measured: CDPR or VinePPO (``name``) with the setting ``sweep`` at
-    ``value``. ``setting`` is what :meth:`Replicate.estimate` takes: all settings of CDPR, or VinePPO's number of
-    continuations."""
+    """An estimator of advantages whose errors are measured: CDPR or VinePPO (``name``), with the setting that is named
+    ``sweep`` set to ``value``. ``setting`` is what :meth:`Replicate.estimate` takes: all settings of CDPR, or VinePPO's
+    number of continuations."""
 
     name: str
     sweep: str

@@ -48,10 +48,10 @@ Source = Literal["suffix", "fresh"]
 class Ending:
     """One of the continuations from which the value U_hat of a candidate action was estimated.
 
-    ``source`` says whether it is a ``suffix`` of an evaluated episode or ``fresh``. ``correct`` says whether its
-    diagnosis is right; under ``credit.verdicts: scored`` it is the probability of that. ``tests``, ``cost_usd`` and
-    ``infeasible`` are the amounts in its ``utility``, with those of the candidate itself. ``path`` has the actions
-    after the candidate, only up to the step at which a diagnosis was forced.
+    ``source`` says whether it is a ``suffix`` of an evaluated episode or ``fresh``, newly drawn. ``correct`` says
+    whether its diagnosis is right; under ``credit.verdicts: scored`` it is the probability of that. ``tests``,
+    ``cost_usd`` and ``infeasible`` are the amounts in its ``utility``, with those of the candidate itself. ``path``
+    lists the actions after the candidate, up to the step at which a diagnosis was forced, if one was.
     """
 
     source: Source
@@ -101,12 +101,12 @@ def credit_workups(settings: Settings, job: Job) -> None:
     cases = chosen_cases(settings, job.inputs["cases"])
     credentialed = any(case.credentialed for case in cases)
     job.tags.update(disclosure_tags(check_judges(settings, cases[0].dataset, credentialed=credentialed)))
-    own, start = (ModelSpec.of_folder(job.inputs[name], settings.policy) for name in ("policy", "init_policy"))
-    # The initial policy continues where the settings say so and it is not the policy itself.
-    frozen = settings.credit.continuation.policy == "frozen_init" and own != start
-    continues = PolicyAgent.build(settings, start, settings.training.temperature) if frozen else None
+    evaluated, initial = (ModelSpec.of_folder(job.inputs[name], settings.policy) for name in ("policy", "init_policy"))
+    # The initial policy continues where the settings say so and it is not the evaluated policy itself.
+    initial_continues = settings.credit.continuation.policy == "frozen_init" and evaluated != initial
+    continues = PolicyAgent.build(settings, initial, settings.training.temperature) if initial_continues else None
     environment = open_environment(settings, credentialed=credentialed)
-    crediting = Crediting(settings, environment, partial(PolicyAgent.build, settings, own), continues)
+    crediting = Crediting(settings, environment, partial(PolicyAgent.build, settings, evaluated), continues)
     credited = asyncio.run(crediting.credit_cases(cases, job.inputs["evaluation"]))
     text = "".join(case.model_dump_json() + "\n" for case in credited)
     write_gz(job.out["credit"], [text.encode()])
@@ -159,12 +159,14 @@ class Crediting:
     async def credit_case(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
         """Credit the evaluated episodes of a case. ``rows`` has the rows of the evaluation by case identifier and
         decoding. Returns None where a rebuilt episode differs from the evaluated one."""
+        # Rebuild the episodes, one for each decoding: they are the group.
         episodes = {}
         for decoding in self.settings.evaluation.decodings:
             row = rows[public_text(self.settings, case, case.note_id), decoding]
             episodes[decoding] = episode = await self._rebuild_episode(case, row)
             if deviations(row, episode.effort()):
                 return None
+        # Credit the group, and list the continuations of each state's candidates.
         group = list(episodes.values())
         credit = self.process.open_group(group, 0)
         await credit.score()
@@ -209,15 +211,15 @@ class Crediting:
 
 
 def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:
-    """Say for each decision why training would select its state for credit: returns ``disagreed``, ``entropy``, ``all``
-    or an empty text (it would not), as lists [trajectory][decision]. ``rule`` are the settings of training. ``credit``
-    has the state tree and the entropies of the group."""
+    """Say for each decision why training would select its state for credit: ``disagreed``, ``entropy``, ``all`` or an
+    empty text (it would not). Returns lists [trajectory][decision]. ``rule`` is the section ``credit`` of the settings
+    of training; ``credit`` has the states of the group, which it has scored under other settings."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
     disagreed = credit.disagreed_states(rule)
+    selected = credit.select_states(disagreed, entropy, rule)  # the keys of the selected states of each trajectory
     reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
-    for index, keys in enumerate(credit.select_states(disagreed, entropy, rule)):
-        for key in keys:
-            for visiting, decision in credit.nodes[key].visits:
-                if visiting == index:
-                    reasons[index][decision] = selection_reason(key, disagreed, rule)
+    for key, node in credit.nodes.items():
+        for i, t in node.visits:
+            if key in selected[i]:
+                reasons[i][t] = selection_reason(key, disagreed, rule)
     return reasons
