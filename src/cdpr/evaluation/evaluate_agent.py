@@ -90,6 +90,7 @@ def evaluate(
     refreshed before every batch, so that a resumption changes no result. Raises as
     :func:`~cdpr.agents.build.build_agent`.
     """
+    # Open judges and environment; which decodings, and which cases together.
     started, retries = time.perf_counter(), 0
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     environment = open_environment(settings, credentialed=credentialed)
@@ -97,17 +98,18 @@ def evaluate(
     greedy_only = agent_class(agent_entry(settings, run)).one_decoding
     decodings: list[Decoding] = ["greedy"] if greedy_only else settings.evaluation.decodings
     batches = [cases[start : start + EPISODES_AT_ONCE] for start in range(0, len(cases), EPISODES_AT_ONCE)]
-    SYSTEM.set(run)
+    SYSTEM.set(run)  # calls of models are recorded under this name
     state.mkdir(parents=True, exist_ok=True)
-    # One event loop for all batches: each would open connections of its own, and close none.
+    # Run the episodes batch by batch, and append their rows to the file of unfinished work. One event loop for all
+    # batches: each would open connections of its own, and close none.
     with (state / "evaluation.jsonl").open("a+b") as file, asyncio.Runner() as loop:
         file.seek(0)
         for decoding in decodings:
-            agent = None
+            agent = None  # built only if a batch is left to run
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
             for batch in tqdm(batches, f"{run} on {dataset}, {decoding}", unit="batch", mininterval=5):
                 note_ids = [public_text(settings, case, case.note_id) for case in batch]
-                if _skip_rows(file, note_ids, decoding):
+                if _skip_rows(file, note_ids, decoding):  # an interrupted evaluation has them already
                     continue
                 agent = agent or build_agent(
                     settings, run, policy, temperature, dataset, server, credentialed=credentialed
@@ -120,9 +122,11 @@ def evaluate(
                     retries += meter.retries
                 file.flush()
                 os.fsync(file.fileno())  # safe from a kill and from a power cut
+    # All rows are there: move them to ``out``, which is written whole or not at all.
     with replacing(out) as partial:
         shutil.copyfile(file.name, partial)
     Path(file.name).unlink()
+    # Summarise them.
     rows = list(read_rows(out))
     for warning in _list_warnings(settings, rows):
         print(f"{run}: {warning}")
@@ -135,8 +139,9 @@ def evaluate(
 
 
 def _skip_rows(file: BinaryIO, note_ids: Sequence[str], decoding: Decoding) -> bool:
-    """Move ``file`` past its next rows if they are those of the cases ``note_ids`` under ``decoding``; otherwise cut
-    off the rest of the file. Returns whether the rows were there."""
+    """Check whether the next rows of ``file``, from its position on, are those of the cases ``note_ids`` under
+    ``decoding``. If so, leave the position behind them and return True. Otherwise cut off the rest of the file, such
+    as an incomplete batch, and return False."""
     start = file.tell()
     with contextlib.suppress(ValidationError):  # of an incomplete line
         rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(note_ids))]
@@ -212,6 +217,7 @@ def evaluation_row(
     judging. Texts of credentialed cases become pseudonyms or are left out."""
     case, tests = episode.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else episode.effort()
+    # The counts of the meter have the names of fields of a row; ``models`` is a set.
     usage = {name: value for name, value in vars(meter).items() if name in EvaluationRow.model_fields}
     usage["models"] = tuple(sorted(meter.models)) or None
     return EvaluationRow(
@@ -259,16 +265,17 @@ def record_judging(
 def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
     """Describe failures of the judge, the second judge and the matcher, each by the number of its unreadable answers.
     Empty where at most one in twenty answers of each was unreadable."""
-    judged = [row.judging for row in rows if row.judging]
-    by = Counter(judging.by for judging in judged)
-    second = [judging.second_invalid for judging in judged if judging.second is not None]
-    unmatched = sum(judging.n_unmatched for judging in judged)
-    failures = (
-        unreadable_warning("judge", by["invalid"], by["invalid"] + by["model"]),
-        unreadable_warning("second judge", sum(second), len(second)),
-        unreadable_warning("matcher", unmatched, unmatched + sum(judging.n_matched for judging in judged)),
+    records = [row.judging for row in rows if row.judging]
+    judged_by = Counter(record.by for record in records)
+    second_unreadable = [record.second_invalid for record in records if record.second is not None]
+    matched, unmatched = sum(record.n_matched for record in records), sum(record.n_unmatched for record in records)
+    # For each of the three: the number of its unreadable answers, and of all its answers.
+    warnings = (
+        unreadable_warning("judge", judged_by["invalid"], judged_by["invalid"] + judged_by["model"]),
+        unreadable_warning("second judge", sum(second_unreadable), len(second_unreadable)),
+        unreadable_warning("matcher", unmatched, unmatched + matched),
     )
-    return "; ".join(filter(None, failures))
+    return "; ".join(filter(None, warnings))
 
 
 def whole_record_effort(case: CaseRecord) -> Effort:

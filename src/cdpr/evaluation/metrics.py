@@ -109,8 +109,8 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
 
 
 def by_run(rows: pd.DataFrame, fields: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return ``fields`` of the rows of one data set and decoding as numbers: an array [cases, fields] for each run.
-    Raises EvaluationError when the runs were evaluated on different cases."""
+    """Return ``fields`` of the rows of one data set and decoding as numbers: for each run, by name, an array [cases,
+    fields] in the order of its rows. Raises EvaluationError when the runs were evaluated on different cases."""
     frames = {str(run): frame for run, frame in rows.groupby("run", sort=False)}
     first, *others = frames
     for other in others:
@@ -155,5 +155,5 @@ def average(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Average rows of :func:`estimates`, one per data set, without weights, as in the paper's "Average" columns. The
     bootstrap values can be averaged too: each data set resampled its own cases, and all resampled the seeds alike.
     Raises ValueError when the rows differ in their number of seeds."""
-    by_seed = np.mean([[row[f"{name}_by_seed"] for name in METRICS] for row in rows], axis=0).T
-    return estimates(by_seed, np.mean([row["draws"] for row in rows], axis=0))
+    values = np.array([[row[f"{name}_by_seed"] for name in METRICS] for row in rows])  # [data sets, metrics, seeds]
+    return estimates(values.mean(axis=0).T, np.mean([row["draws"] for row in rows], axis=0))

@@ -24,13 +24,15 @@ from ..settings.schema import Utility
 from .row import EvaluationRow, read_rows
 from .significance import smallest_difference, wilson_interval
 
-# Assumed of methods that are not trained yet. Between three methods with three seeds on 1,000 in-domain cases of an
-# earlier demo, the share was .15 to .6 and the deviation up to .015.
+# Assumed of methods that are not trained yet, in the terms of :func:`~.significance.standard_error`. Between three
+# methods with three seeds on 1,000 in-domain cases of an earlier demo, the share was .15 to .6 and the deviation up to
+# .015.
 CASE_SHARE = 0.5
 SEED_SD = 0.01
-# A suitable base policy (fractions): it reads well, and what it loses it loses by its choices.
+# A suitable base policy loses little accuracy by reading (at most this), but much in all, so by its choices (at least
+# this); both as fractions of the cases.
 READING_AIM, GAIN_AIM = 0.04, 0.10
-# The cost term over the test term: the paper's own operating point, and the least that is aimed at here.
+# The cost term of the utility divided by its test term: in the paper's own results, and the least aimed at here.
 PAPER_COST_TO_TEST, COST_TO_TEST_AIM = 7.0, 1.0
 # From this share of cases diagnosed at once, spending has collapsed.
 COLLAPSED = 0.9
@@ -74,12 +76,13 @@ class Headroom(BaseModel, frozen=True, extra="forbid"):
     best_utility: float | None = None
     best_aec: float | None = None
 
-    # Accuracy that the exact posterior gains on the results that the policy read; that better choices of examinations
-    # then gain at the same spend; and both together.
+    # Accuracy that could be gained: by reading the same results without error; then by better choices of examinations
+    # at the same cost; and by both together.
     reading = property(lambda self: _subtract(self.exact, self.accuracy))
     choice = property(lambda self: _subtract(self.best_choice, self.exact))
     gain = property(lambda self: _subtract(self.best_choice, self.accuracy))
-    # Utility that better choices gain: of value of information minus the policy's, without the loss by reading errors.
+    # Utility that could be gained by better choices: all that the best agent gains, minus the part that is due to
+    # reading (accuracy has the weight 1 in the utility).
     choice_utility = property(lambda self: _subtract(_subtract(self.best_utility, self.utility), self.reading))
 
 
@@ -131,8 +134,11 @@ def check_headroom(settings: Settings, job: Job) -> None:
     headrooms: list[Headroom] = []
     resolutions: list[Resolution] = []
     unavailable: dict[str, str] = {}
+    # Measure headroom and resolution on each data set. ``acting`` are the rows of the policy's own choices,
+    # ``immediate`` those of immediate diagnoses, both by decoding.
     for dataset in BENCHMARKS:
         acting, immediate = (_rows_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
+        # The exact posterior is known for cases of the synthetic hospital, where the rows say which results were read.
         cases, references = job.inputs.get(f"cases_{dataset}"), list[Rows]()
         if cases is None:
             unavailable[dataset] = _texts()["unknown"]
@@ -146,15 +152,17 @@ def check_headroom(settings: Settings, job: Job) -> None:
             exact = exact_accuracy(settings, dataset, cases, rows) if cases else None
             headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
+    # Compare the in-domain utilities with and without examinations: sampled as in training, where there are such rows.
     in_domain = (_rows_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate"))
-    start, never = (mean(rows.get("sampled") or next(iter(rows.values())), "utility") for rows in in_domain)
+    of_choices, at_once = (mean(rows.get("sampled") or next(iter(rows.values())), "utility") for rows in in_domain)
     preflight = Preflight(
-        warm_start=start, immediate=never, safe=start > never, headrooms=headrooms, resolutions=resolutions,
-        unavailable=unavailable,
+        warm_start=of_choices, immediate=at_once, safe=of_choices > at_once, headrooms=headrooms,
+        resolutions=resolutions, unavailable=unavailable,
     )  # fmt: skip
+    # Judge, write and print.
     judge_experiment(preflight, settings.utility.cost_unit_usd)
     write_text(job.out["preflight"], preflight.model_dump_json(indent=2) + "\n")
-    job.metrics.update(warm_start_utility=start, immediate_utility=never)
+    job.metrics.update(warm_start_utility=of_choices, immediate_utility=at_once)
     print(preflight.message)
 
 
@@ -206,6 +214,7 @@ def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
     points = [(mean(rows, "cost_usd"), mean(rows, "correct")) for rows in references]
     affordable = [(cost, accuracy) for cost, accuracy in points if cost <= spend]
     dearer = [(cost, accuracy) for cost, accuracy in points if cost > spend]
+    # Each affordable policy alone, and each mixed with each dearer one: on the line between their two points, at spend.
     candidates = [accuracy for _, accuracy in affordable]
     for low_cost, low in affordable:
         candidates += [low + (high - low) * (spend - low_cost) / (high_cost - low_cost) for high_cost, high in dearer]
@@ -222,6 +231,7 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     """
     cases, figures = len(rows[0]), dict[str, Any]()
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
+        # The variance over cases of the difference of two episodes: of both decodings, or of two independent policies.
         first, *second = (_column(of_decoding, column) for of_decoding in rows)
         variance = float((first - second[0]).var(ddof=1) if second else 2 * first.var(ddof=1))
         least = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
@@ -250,6 +260,7 @@ def judge_experiment(preflight: Preflight, cost_unit_usd: float) -> None:
     if not preflight.safe:
         # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
         preflight.weaknesses.append(_texts()["unsafe"].format(p=preflight, unit=cost_unit_usd))
+    # The message, line by line.
     lines = [f"preflight: {verdict(preflight)}", starting_utility(preflight)]
     lines += [f"WARNING {reason}." for reasons in preflight.obstacles.values() for reason in reasons]
     lines += [f"{text}." for text in preflight.weaknesses]
@@ -266,18 +277,21 @@ def starting_utility(preflight: Preflight) -> str:
 def verdict(preflight: Preflight) -> str:
     """Write one sentence that says whether the experiment can answer its question: yes, no, in part (on some data
     sets), or not known."""
-    lost = preflight.obstacles
-    unknown = IN_DOMAIN in preflight.unavailable
-    answer = "no" if IN_DOMAIN in lost else "unknown" if unknown else "part" if lost else "yes"
-    columns = " and ".join(DATASETS[dataset].column for dataset in lost)
-    return str(_texts()["verdicts"][answer].format(lost=columns))
+    if IN_DOMAIN in preflight.obstacles:
+        answer = "no"
+    elif IN_DOMAIN in preflight.unavailable:
+        answer = "unknown"
+    else:
+        answer = "part" if preflight.obstacles else "yes"
+    lost = " and ".join(DATASETS[dataset].column for dataset in preflight.obstacles)
+    return str(_texts()["verdicts"][answer].format(lost=lost))
 
 
 def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
     """List the reasons why nothing about the choice of examinations can be learned or shown on a data set; empty where
     there is none. ``least`` has the smallest differences that the data set's cases and seeds can show."""
     accuracy_low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
-    points, utility = headroom.choice, headroom.choice_utility
+    accuracy, utility = headroom.choice, headroom.choice_utility  # that better choices could gain
     names = []
     if headroom.at_once >= COLLAPSED:
         names.append("collapsed")
@@ -285,10 +299,11 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
         names.append("chance")
     if least.accuracy is None or least.utility is None:
         names.append("one_seed")
-    elif None not in (points, utility) and points < least.accuracy and utility < least.utility:
+    elif None not in (accuracy, utility) and accuracy < least.accuracy and utility < least.utility:
         names.append("small")
-    shares = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": points}
-    percents = {name: 100 * (share or 0) for name, share in (shares | {"least": least.accuracy}).items()}
+    # Write the sentence of each, whose placeholders are these numbers in percent.
+    shares = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": accuracy, "least": least.accuracy}
+    percents = {name: 100 * (share or 0) for name, share in shares.items()}
     where = DATASETS[headroom.dataset].column
     return [_texts()["obstacles"][name].format(h=headroom, r=least, where=where, **percents) for name in names]
 

@@ -60,9 +60,10 @@ def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, dataset: str
     if table.ndim != 3 or 0 in table.shape[:2] or resamples <= 0:
         raise ValueError(f"cannot resample an empty table: shape {table.shape}, {resamples} resamples")
     seeds = len(table)
+    # The mean with its shift by the cases, then the shift by the seeds.
     draws = _resampled(table.mean(axis=0), resamples, derive_seed(seed, dataset))
     if seeds > 1:
-        by_seed = table.mean(axis=1)
+        by_seed = table.mean(axis=1)  # [seeds, metrics]
         draws += narrowness(seeds) * _resampled(by_seed - by_seed.mean(axis=0), resamples, derive_seed(seed, "seeds"))
     return draws
 
@@ -83,6 +84,7 @@ def _resampled(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """Resample the units (cases or seeds) of ``values`` [units, metrics] with replacement; returns the means
     [resamples, metrics] (Efron, Ann. Stat. 7 (1979))."""
     counts = _resample_counts(len(values), resamples, seed)
+    # The sum over a resample: each unit times how often it is in it. In blocks, because floats take much memory.
     blocks = [counts[start : start + BLOCK].astype(float) @ values for start in range(0, resamples, BLOCK)]
     return np.concatenate(blocks) / len(values)
 
@@ -95,6 +97,7 @@ def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
     counts = np.empty((resamples, units), dtype=np.uint16 if units < 2**16 else np.uint32)
     for start in range(0, resamples, BLOCK):
         rows = min(BLOCK, resamples - start)
+        # Unit u in row r is counted as number r * units + u, so that one call counts all rows.
         picks = rng.integers(0, units, size=(rows, units)) + units * np.arange(rows)[:, None]
         counts[start : start + rows] = np.bincount(picks.ravel(), minlength=rows * units).reshape(rows, units)
     return counts
@@ -140,13 +143,15 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
         raise ValueError(f"need cases > 0 and |difference| <= discordant <= 1, got {cases}, {difference}, {discordant}")
     if discordant == 0:
         return 0.0
-    counts = np.arange(cases + 1)  # of discordant cases
+    # The possible numbers of discordant cases, and the probability of each; nearly impossible ones are left out.
+    counts = np.arange(cases + 1)
     chance = binom.pmf(counts, cases, discordant)
     counts, chance = counts[chance > 1e-12], chance[chance > 1e-12]
-    # For each count the largest minority that is still significant: twice its lower tail is at most alpha.
+    # For each number the largest minority that is still significant: twice its lower tail is at most alpha.
     minority = binom.ppf(alpha / 2, counts, 0.5)
     minority = np.where(2 * binom.cdf(minority, counts, 0.5) <= alpha, minority, minority - 1)
-    share = (discordant + difference) / (2 * discordant)  # of discordant cases that the first gets right
+    # The probability of such a minority, on either side. ``share``: of discordant cases that the first gets right.
+    share = (discordant + difference) / (2 * discordant)
     rejected = binom.cdf(minority, counts, share) + binom.cdf(minority, counts, 1 - share)
     return float(chance @ np.where(minority >= 0, rejected, 0.0))
 
@@ -175,9 +180,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     raw = np.asarray(p_values, dtype=float)
     if not ((raw >= 0) & (raw <= 1)).all():
         raise ValueError(f"p-values must be in 0..1: {list(p_values)}")
-    order = np.argsort(raw)
-    adjusted = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)  # smallest first
-    return adjusted[np.argsort(order)].tolist()
+    order = np.argsort(raw)  # the smallest first
+    multiplied = raw[order] * np.arange(len(raw), 0, -1)
+    adjusted = np.minimum(np.maximum.accumulate(multiplied), 1.0)
+    return adjusted[np.argsort(order)].tolist()  # back in the order of ``p_values``
 
 
 def standard_error(cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float) -> float:
@@ -203,8 +209,8 @@ def smallest_difference(
     shown where its 95% interval (:func:`crossed_bootstrap`) excludes zero. The arguments are those of
     :func:`standard_error`. Returns None for one seed, with which no difference can be shown.
 
-    The intervals of experiments without a difference are simulated: the shift of the cases by normal draws, the shift
-    of the seeds by resampling normal means. A true difference shifts every interval by its own size.
+    Experiments in which the methods are equally good are simulated, to find how wide their intervals are. A true
+    difference shifts every interval by its own size, and is shown where it exceeds the half width of the interval.
     ``benchmarks/intervals.py`` compares the result with experiments that are simulated answer by answer.
     """
     from scipy.optimize import brentq
@@ -215,20 +221,24 @@ def smallest_difference(
         return None
     if error == 0:
         return 0.0
+    # Variances: of the mean difference by the choice of cases, and of the difference in one seed by that of the seed.
     of_cases = paired_variance * (case_share + (1 - case_share) / seeds) / cases
     of_seed = 2 * seed_sd**2 + paired_variance * (1 - case_share) / cases
     rng = np.random.default_rng(0)
-    means = rng.normal(0, math.sqrt(of_seed), (_EXPERIMENTS, seeds))
-    resampled = np.take_along_axis(means[:, None], rng.integers(seeds, size=(_EXPERIMENTS, _DRAWS, seeds)), axis=2)
-    seed_shift = narrowness(seeds) * (resampled.mean(axis=2) - means.mean(axis=1, keepdims=True))
+    # In each experiment the mean difference of every seed; then bootstrap draws: the seeds are resampled, and the shift
+    # by resampled cases is nearly normal.
+    by_seed = rng.normal(0, math.sqrt(of_seed), (_EXPERIMENTS, seeds))
+    resampled = np.take_along_axis(by_seed[:, None], rng.integers(seeds, size=(_EXPERIMENTS, _DRAWS, seeds)), axis=2)
+    seed_shift = narrowness(seeds) * (resampled.mean(axis=2) - by_seed.mean(axis=1, keepdims=True))
     case_shift = rng.normal(0, math.sqrt(of_cases), seed_shift.shape)
-    half_width = -np.quantile(seed_shift + case_shift, 0.025, axis=1)  # of the interval of each experiment
+    # From the middle of the 95% interval of each experiment to its lower end.
+    half_width = -np.quantile(seed_shift + case_shift, 0.025, axis=1)
 
-    def missing_power(difference: float) -> float:
-        """Compute the probability that an experiment shows this difference, minus the wanted ``power``."""
+    def excess_power(difference: float) -> float:
+        """Compute the probability that an experiment shows this true difference, minus the wanted ``power``."""
         return float(ndtr((difference - half_width) / error).mean()) - power
 
-    return float(brentq(missing_power, 0.0, half_width.max() + 10 * error))
+    return float(brentq(excess_power, 0.0, half_width.max() + 10 * error))  # where it is 0
 
 
 def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -> dict[str, Any]:
