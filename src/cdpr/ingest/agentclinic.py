@@ -136,9 +136,9 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
 
 
 def _joint_name(name: str, content: Mapping[str, Any]) -> str:
-    """Return the name of an examination and the name of the only entry in its ``content`` as one, where both together
-    name an examination: "Stool_Occult Blood Test" for "Stool" above "Occult Blood Test". Empty where they do not, and
-    where the entry is only a part of the result."""
+    """Join the ``name`` of an examination and that of the only entry in its ``content``, if together they name an
+    examination: "Stool_Occult Blood Test" for "Stool" with the entry "Occult Blood Test". Empty if they do not, or if
+    the entry is only a part of the result."""
     [(inner, part)] = content.items()
     joint = term_of(readable(f"{name}_{inner}"))
     is_other = joint is not term_of(readable(name))

@@ -160,9 +160,9 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
 
 
 def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bool:
-    """Whether a single word of the diagnosis, from ``start`` to ``end`` of the text, is part of another name: of a
-    disease by the adjective before it ("rheumatoid arthritis"), or of a test by the words after it. False for several
-    words."""
+    """Whether the name from ``start`` to ``end`` of the text is a single word that is part of another name: of another
+    disease, by the adjective before it ("rheumatoid" before "arthritis"), or of a test, by the words after it
+    ("antibody" after "hepatitis"). ``diagnosis`` is what the name stands for."""
     if " " in text[start:end]:
         return False
     if TEST.match(text, end):
@@ -238,7 +238,7 @@ def _inflected_pattern(word: str) -> str:
 
 
 def mask(text: str, mentions_found: Iterable[Mention]) -> str:
-    """Return the text with each of these mentions replaced by ``___`` (:data:`BLANK`)."""
+    """Return the text with each of ``mentions_found``, places in this text, replaced by ``___`` (:data:`BLANK`)."""
     # From the end of the text, so that the positions of the others stay.
     for mention in sorted(mentions_found, key=lambda mention: mention.start, reverse=True):
         text = text[: mention.start] + BLANK + text[mention.end :]
@@ -273,7 +273,7 @@ def _reaches(text: str, cue: re.Match[str], start: int) -> bool:
 
 def _is_of_relative(text: str, start: int, end: int) -> bool:
     """Whether a relative has the disease that is named from ``start`` to ``end`` of the text: a relative is the subject
-    of the sentence up to there, or is named right after it ("gout in his father")."""
+    of the sentence ("his father had gout"), or is named right after it ("gout in his father")."""
     if _PATTERN.in_relative.match(text, end):
         return True
     relatives = list(_PATTERN.someone.finditer(text, max(0, start - 200), start))  # "father", "family", ...

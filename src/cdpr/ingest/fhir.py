@@ -223,9 +223,9 @@ def _join_distinct(texts: Iterable[str]) -> str:
 
 
 def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
-    """Return the observations, reports and procedures of a case, in the order of their times, with the observations
-    that its reports and panels list. Those later than ``hours`` after the start of the case are left out and counted;
-    None leaves out none."""
+    """Return the observations, reports and procedures of a case, and the observations that its reports and panels list,
+    sorted by time. Those later than ``hours`` after the start of the case are left out and counted; None leaves out
+    none."""
     own = [resource for resource in of_kind(case.resources, *_RESULTS) if not _is_note(resource)]
     listed = []
     for report in of_kind(own, "DiagnosticReport", "Observation"):

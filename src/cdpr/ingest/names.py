@@ -106,8 +106,9 @@ def usual_name(name: str) -> str:
 
 
 def covers(key: str, name: str) -> bool:
-    """Whether the examination key ``key`` has all words of ``name``, in any order, so that the name need not be written
-    beside it. "of", "the", "scan" and plurals do not count."""
+    """Whether ``key``, the key of an examination, says all that ``name`` says, so that the name need not be written
+    beside it: "CT chest" covers "CT scan of the chest". It has all words of the name, in any order; "of", "the", "scan"
+    and plurals do not count."""
     return _name_words(key) >= _name_words(name)
 
 
