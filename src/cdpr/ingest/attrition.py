@@ -199,8 +199,8 @@ class Attrition:
                 yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
 
     def count_left_out(self) -> None:
-        """Count the rows of cases whose note was left out, for each table whose rows are counted in ``events``. No other
-        event counts them, so they are the rows read less the counts of all others."""
+        """Count the rows of cases whose note was left out, for each table whose rows are counted in ``events``. These
+        rows have no count of their own yet: they are the rows read, less the counts of all other events."""
         for rows in self.tables.values():
             if isinstance(rows, str):
                 left_out = self.events[rows] - self.counts_after(rows).total()

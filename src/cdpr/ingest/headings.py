@@ -17,7 +17,7 @@ def numbered_groups(expressions: Iterable[str]) -> str:
 
 def spans_between(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return (start, end) of each piece of text between ``spans``: before the first one, between each two, and after
-    the last."""
+    the last. The comma and space of "ab, c", the span (2, 4), leave (0, 2) and (4, 5)."""
     starts, ends = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
     return list(zip(starts, ends, strict=True))
 

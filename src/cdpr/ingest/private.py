@@ -103,8 +103,12 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     """Read the rows of an export in either layout, as far as possible. Problems are collected in the export's
     ``problems``, not raised."""
     export = Export(decimal_mark=decimal_mark)
-    names = ("cases.csv", "results.csv", "cases.jsonl")
-    cases, results, objects = (_find(folder, name, export.problems) for name in names)
+    # The plain path where there is no such file, compressed or not, or where there are several, which is a problem.
+    paths = {name: folder / name for name in ("cases.csv", "results.csv", "cases.jsonl")}
+    for name in paths:
+        with as_problems(export.problems):
+            paths[name] = find_file(folder, name) or paths[name]
+    cases, results, objects = paths.values()
     # The layout cases.jsonl, else the two CSV tables.
     if file_type(objects) == "file":
         with as_problems(export.problems):
@@ -121,14 +125,6 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     with as_problems(export.problems):
         _read_table(results, RESULT_COLUMNS, export.results, export)
     return export
-
-
-def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
-    """Return the path of the file ``name``, compressed or not. The plain path is returned where there is no such file,
-    and also where there are several, which is added to ``problems``."""
-    with as_problems(problems):
-        return find_file(folder, name) or folder / name
-    return folder / name
 
 
 def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
