@@ -240,12 +240,10 @@ def _read_analytes(content: FhirElement, person: Person, parent_label: str = "")
     label = without_semicolons(_PATTERN.system.sub("", _concept_name(content, "code"))) or parent_label
     low, high, range_text = _reference_range(content, person)
     if says_something(value) and label:
-        remarks = [*words, range_text, *(one_line(note) for note in notes)]
-        yield Analyte(
-            label=label, value=without_semicolons(value), units=without_semicolons(unit) or None, low=low, high=high,
-            flag=None if flags.isdisjoint(_WORDS["abnormal"]) else "abnormal",
-            comments=", ".join(filter(None, remarks)) or None,
-        )  # fmt: skip
+        flag = None if flags.isdisjoint(_WORDS["abnormal"]) else "abnormal"
+        comments = ", ".join(filter(None, [*words, range_text, *map(one_line, notes)])) or None
+        units = without_semicolons(unit) or None
+        yield Analyte(label, without_semicolons(value), units, low, high, flag, comments)
     elif label and any(map(says_something, notes)):
         yield Analyte(label=label, value=without_semicolons(" ".join(notes)))
     for component in content.children("component"):

@@ -55,13 +55,10 @@ def parse_discharge_note(text: str) -> DischargeNote:
     sections = note_sections(plain_text(visible(text)))
     diagnosis = sections.pop("diagnosis", "")
     physical, text_after = split_off_examination(sections.pop("physical", ""))
-    return DischargeNote(
-        history={name: body for name, body in sections.items() if says_something(body)},
-        physical=physical_results(physical),
-        final_diagnosis="; ".join(line for raw in diagnosis.splitlines() if says_something(line := one_line(raw))),
-        primary_diagnosis=primary_diagnosis(diagnosis),
-        cut=says_something(text_after),
-    )
+    history = {name: body for name, body in sections.items() if says_something(body)}
+    final_diagnosis = "; ".join(line for line in map(one_line, diagnosis.splitlines()) if says_something(line))
+    cut = says_something(text_after)
+    return DischargeNote(history, physical_results(physical), final_diagnosis, primary_diagnosis(diagnosis), cut)
 
 
 def note_sections(text: str) -> dict[str, str]:

@@ -304,15 +304,9 @@ def _analyte(row: Row, problems: list[IngestError]) -> Analyte:
     remarks = [one_line(row["report"])]
     if (low is None) != (high is None):
         remarks.append(f"reference at least {low:g}" if high is None else f"reference at most {high:g}")
-    value = without_semicolons(row["value"])
+    label = without_semicolons(row["item"]) or without_semicolons(row["examination"])
+    value, units = without_semicolons(row["value"]), without_semicolons(row["unit"]) or None
     if _PATTERN.power_of_ten.fullmatch(value):
         value = f"{Decimal(value):f}"  # without the power of ten that spreadsheets write
-    return Analyte(
-        label=without_semicolons(row["item"]) or without_semicolons(row["examination"]),
-        value=value,
-        units=without_semicolons(row["unit"]) or None,
-        low=low,
-        high=high,
-        flag="abnormal" if row["flag"].upper() not in ("", "N") else None,
-        comments=", ".join(filter(None, remarks)) or None,
-    )
+    flag = "abnormal" if row["flag"].upper() not in ("", "N") else None
+    return Analyte(label, value, units, low, high, flag, comments=", ".join(filter(None, remarks)) or None)
