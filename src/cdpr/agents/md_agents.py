@@ -192,7 +192,7 @@ class Meeting:
     async def _debate(self, group: Sequence[Participant], writer: Participant) -> str:
         """Let a group debate; returns the final answers of all as one text. At first all give an opinion. In each round
         ``writer`` sums up the answers; then, for several turns, each clinician may talk to others; then all answer
-        again. A turn in which nobody wants to talk ends the round, and the debate."""
+        again. A turn in which no doctor wants to talk ends the round, and the debate."""
         answers = await self._tell_all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
             report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
@@ -210,7 +210,7 @@ class Meeting:
 
     async def _let_talk(self, speaker_index: int, group: Sequence[Participant], heard: str) -> bool:
         """Ask the clinician number ``speaker_index`` of a group, who reads what was said so far (``heard``), whether to
-        talk, and to whom. Lets the clinician write a message to each of these colleagues, and adds the messages to
+        talk, and with which colleagues. Lets the clinician write a message to each of these colleagues, and adds the messages to
         :attr:`log`. Returns whether the clinician wanted to talk."""
         speaker = group[speaker_index]
         if not parse_yes_no(await self._tell(speaker, _PROMPT("talk", heard=heard))):
