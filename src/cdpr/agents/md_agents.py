@@ -210,7 +210,7 @@ class Meeting:
 
     async def _let_talk(self, speaker_index: int, group: Sequence[Participant], heard: str) -> bool:
         """Ask the clinician number ``speaker_index`` of a group, who reads what was said so far (``heard``), whether to
-        talk, and with which colleagues. Lets the clinician write a message to each of these colleagues, and adds the messages to
+        talk, and with which colleagues. Lets the clinician write a message to each of these, and adds the messages to
         :attr:`log`. Returns whether the clinician wanted to talk."""
         speaker = group[speaker_index]
         if not parse_yes_no(await self._tell(speaker, _PROMPT("talk", heard=heard))):
