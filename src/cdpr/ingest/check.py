@@ -16,7 +16,7 @@ from ..files import file_type, shipped_text, write_text
 from ..settings.schema import Costs, Settings
 from .attrition import Attrition
 from .draft import Import
-from .flat_files import IngestError, as_problems
+from .flat_files import IngestError, as_ingest_errors, as_problems
 from .private import FORMAT, Export, doubtful_cells, make_drafts, read_export
 from .texts import quoted
 
@@ -87,15 +87,12 @@ def check(settings: Settings, path: str | Path) -> Report:
     catalogue = load_catalogue(place_of_service=settings.costs.place_of_service)
     catalogue = with_overrides(catalogue, overrides) if overrides else catalogue
     report = Report(folder, credentialed, settings.costs, catalogue)
-    with as_problems(report.problems):
-        try:
-            kind = file_type(folder)
-            if kind != "folder":
-                problem = "not a folder" if kind else "no such folder"
-                raise IngestError(folder, problem, "give the folder that holds cases.csv or cases.jsonl")
-            report.export = read_export(folder, settings.data.private.decimal_mark)
-        except PermissionError as error:
-            raise IngestError.not_permitted(error) from None
+    with as_problems(report.problems), as_ingest_errors(folder):
+        kind = file_type(folder)
+        if kind != "folder":
+            problem = "not a folder" if kind else "no such folder"
+            raise IngestError(folder, problem, "give the folder that holds cases.csv or cases.jsonl")
+        report.export = read_export(folder, settings.data.private.decimal_mark)
     # Make records of the part that could be read.
     work = Import(credentialed, settings.data.leaks, report.attrition)
     report.cases += work.records(make_drafts(report.export, report.attrition))
