@@ -1,8 +1,7 @@
 """The outcome reward and the utility of an episode."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..settings.schema import Settings, Tests, Utility
 from ..settings.section import Section, SettingsError
@@ -21,8 +20,7 @@ def count_tests(effort: Effort, tests: Tests) -> int:
     return counted + (effort.physical if tests.count_physical else 0)
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """One term of the utility beside correctness: ``sign * weight * amount / unit``, such as -lambda_cost * cost in US
     dollars / cost_unit_usd.
 
@@ -60,9 +58,7 @@ def declared_terms(section: type[Section]) -> list[Term]:
     if odd := sorted((section.model_fields.keys() - terms.keys()) ^ units):
         raise SettingsError(f"the section `{section.__name__}` has {', '.join(odd)}, neither weight nor unit of one; "
                             "declare each with `weight(...)`, or name it as the `unit` of a weight")  # fmt: skip
-    return [
-        Term(**{**term, "weight": name, "amount": _amount_function(term["amount"])}) for name, term in terms.items()
-    ]
+    return [Term(**term | {"weight": name, "amount": _amount_function(term["amount"])}) for name, term in terms.items()]
 
 
 def _amount_function(name: str) -> Callable[[Effort, Tests], float]:

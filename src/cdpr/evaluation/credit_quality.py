@@ -168,8 +168,7 @@ def _mean_or_zero(values: np.ndarray) -> float:
 # True advantages
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(NamedTuple):
     """Groups of episodes, one group per case, with the true advantages of their decisions.
 
     ``decisions`` lists the decisions that were not forced, each as (group, trajectory, decision). The arrays are in

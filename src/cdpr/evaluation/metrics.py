@@ -1,9 +1,8 @@
 """Evaluations as one frame with a row per case, metrics as means over it, and estimates with intervals."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,8 +12,7 @@ from .row import EvaluationRow
 from .significance import percentile_interval
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """A metric of the tables: the mean over cases of a ``field`` of :class:`~cdpr.evaluation.row.EvaluationRow`.
 
     Tables print the mean times ``factor`` under ``header``, the main table under ``short``. Captions explain it by

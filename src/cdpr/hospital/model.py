@@ -7,7 +7,7 @@ The shipped files are checked by ``tests/unit/test_hospital.py``, not on every l
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from ..files import parse_yaml, shipped_text
 from ..settings.datasets import IN_DOMAIN
 
 
-@dataclass(frozen=True)
-class Disease:
+class Disease(NamedTuple):
     """A disease of the model, with its ``code``. ``weight`` is its relative frequency, ``age`` the mean and standard
     deviation of its patients' age in years, ``female`` the share of women among them."""
 
@@ -27,8 +26,7 @@ class Disease:
     female: float
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """How a laboratory quantity is named and printed.
 
     ``label``, ``short`` and ``long`` are its names in the three hospitals. ``range`` is the reference range in

@@ -226,13 +226,11 @@ def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> 
     """Raise FloatingPointError, naming the case, if an advantage is NaN or infinite. ``scored`` has the advantages of
     ``groups``, in the same order."""
     for group, of_group in zip(groups, scored, strict=True):
-        rows = [*of_group.decisions, *(alternative.advantages for alternative in of_group.alternatives)]
-        for row in rows:  # one for each trajectory and each alternative, with a number or a tuple for each reply
+        name, of_alternatives = group[0].case.name_in_errors, [other.advantages for other in of_group.alternatives]
+        for row in [*of_group.decisions, *of_alternatives]:  # each has a number, or a tuple of numbers, for each reply
             values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
             if not all(map(math.isfinite, values)):
-                raise FloatingPointError(
-                    f"{group[0].case.name_in_errors}: the advantages {row} are not finite; the step was stopped"
-                )
+                raise FloatingPointError(f"{name}: the advantages {row} are not finite; the step was stopped")
 
 
 def expand_to_tokens(turns: Sequence[Turn], values: Sequence[PerToken]) -> list[tuple[float, ...]]:

@@ -1,9 +1,8 @@
 """The parts of a policy update: the clipped loss, training samples, micro-batches, and log-probabilities of tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -33,8 +32,7 @@ def clipped_surrogate(
     return torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """Consecutive tokens ``ids``, at the positions from ``start`` on. ``scored`` are the positions of the tokens that
     have a loss.
 
@@ -47,8 +45,7 @@ class Segment:
     scored: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A trajectory as training data: its tokens ``ids``, the ``positions`` of the generated ones (those of replies),
     and ``branches``, other replies at its states. ``old_logprobs``, ``advantages`` and ``weights`` (in the loss) have
     one entry for each generated token: first those of the trajectory, then those of the branches."""

@@ -91,8 +91,7 @@ class ServerWork(NamedTuple):
     diagnoses: float = 0.0
 
 
-@dataclass(frozen=True)
-class StepEstimate:
+class StepEstimate(NamedTuple):
     """The estimate of a training step: ``seconds`` and ``work`` of the servers, by phase. It assumes that equal states
     of a group are merged, that servers cache prompts, and that no continuation comes from the rollout cache of earlier
     steps."""

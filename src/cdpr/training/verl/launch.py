@@ -94,15 +94,9 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
     serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
     return OwnServer(
-        serving,
-        weights=str(policy),
-        name=_FROZEN,
-        log=state / "frozen_server.log",
-        flags=flags,
-        secrets=settings.key_names,
-        restarts=_RESTARTS,
-        patience=patience,
-    )
+        serving, weights=str(policy), name=_FROZEN, log=state / "frozen_server.log", flags=flags,
+        secrets=settings.key_names, restarts=_RESTARTS, patience=patience,
+    )  # fmt: skip
 
 
 def _check_installed(verl: Verl) -> None:
