@@ -409,7 +409,7 @@ def _by_aside(name: str, bare: str, remark: str) -> Meaning | None:
         return next((one for one in known if one and one.term and _class(bare) == class_of(one.term)), None)
     # The first wording that is an examination, else those that the brackets list: "Anemia labs (iron, ferritin)".
     is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
-    wordings = [*both, *[bare] * (not is_specimen(bare)), *[remark] * is_name]
+    wordings = [*both, bare, *[remark] * is_name]
     agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
     found = next(filter(None, agreeing), None) or (_joined(remark) if is_name else None)
     # "Estrogen (Estradiol)": the brackets say which.
