@@ -25,6 +25,7 @@ _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 def prompts(file: str) -> dict[str, str]:
     """Read the prompts in the file ``prompts/FILE.txt``; returns their texts by name. In the file, a line ``[name]``
     begins a prompt."""
+    # Splitting gives the text before the first name, and then in turn a name and the text below it.
     _, *parts = _PROMPT_NAME.split(shipped_text(__package__, "prompts", f"{file}.txt"))
     names, bodies = parts[::2], parts[1::2]
     return {name: body.strip() for name, body in zip(names, bodies, strict=True)}

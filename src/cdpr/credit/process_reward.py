@@ -199,8 +199,8 @@ class GroupCredit:
     def _samples(self, node: Node) -> list[Step]:
         """Return the steps at a node from which p_hat is estimated. Under ``credit.own_actions: counted`` these are all
         of them, under ``apart`` all but those of the group's own trajectories."""
-        own = len(node.visits)  # the first steps are those of the visits
-        return node.steps if self.credit.own_actions == "counted" else node.steps[own:]
+        # The group's own steps, one for each visit, come first.
+        return node.steps if self.credit.own_actions == "counted" else node.steps[len(node.visits) :]
 
     async def _probe(self, key: tuple, node: Node) -> None:
         """Sample next actions at the node ``key``, and add them to its steps, until p_hat has n_s samples

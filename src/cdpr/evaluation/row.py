@@ -88,8 +88,9 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
 
     @field_validator("n_na")
     @classmethod
-    def _is_sum(cls, n_na: int, info: ValidationInfo) -> int:
-        """Check that ``n_na`` is the number of unavailable requests plus that of invalid replies; returns it."""
+    def _check_sum(cls, n_na: int, info: ValidationInfo) -> int:
+        """Check that ``n_na`` is the number of unavailable requests plus that of invalid replies; returns it. Raises
+        ValueError where it is not."""
         unavailable, invalid = info.data.get("n_unavailable", 0), info.data.get("n_invalid", 0)
         if n_na != unavailable + invalid:
             raise ValueError(f"{n_na} is not n_unavailable {unavailable} + n_invalid {invalid}")

@@ -63,7 +63,8 @@ class Interpreter:
                 states |= self._read_phrases(heading, findings, text)
         person = lines.get("Patient Information", summary)
         age = _AGE.search(person)
-        female = True if _FEMALE.search(person) else False if _MALE.search(person) else None
+        is_female = bool(_FEMALE.search(person))
+        female = is_female if is_female or _MALE.search(person) else None
         return Presentation(int(age[1] or age[2]) if age else None, female, states)
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:

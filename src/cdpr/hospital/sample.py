@@ -56,8 +56,8 @@ def sample_patient(
 ) -> Patient:
     """Draw patient ``index`` of a site from the model. Equal arguments give the same patient.
 
-    With the earlier patient ``same`` it is another ``admission`` of that person. Age and sex stay the same. The disease
-    is drawn given age and sex, so that every single admission follows the model.
+    With the earlier patient ``same`` it is another ``admission`` of that person: age and sex stay the same, and the
+    disease is drawn from P(disease | age, sex). So every single admission follows the model.
     """
     key = (seed, site.number, index, admission)
     rng = np.random.default_rng([*key, 0])
@@ -122,6 +122,7 @@ def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str,
         if phrase:
             phrases.append(phrase)
     text = {line: ", ".join(phrases) for line, phrases in lines.items()}
+    # A past history is never blank, and the two long lines end with a full stop.
     text["Past Medical History"] = text["Past Medical History"] or "None"
     for line in ("History of Present Illness", "Past Medical History"):
         text[line] = text[line].rstrip(".") + "."

@@ -199,7 +199,7 @@ class _Admission:
         """Add the radiology note of an imaging examination, and two rows with its code and name to
         ``radiology_detail``."""
         self.reports += 1
-        sequence = self.reports + 40 * self.patient.admission
+        sequence = self.reports + 40 * self.patient.admission  # a second admission has numbers of its own
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
         letter, findings = "F" if self.patient.female else "M", write_report(exam, self.site, self.patient)
         # The impression adds nothing to the findings.
@@ -237,7 +237,7 @@ def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[
     history = write_history(hospital, site, patient)
     for heading in ("History of Present Illness", "Past Medical History"):
         history[heading] = history[heading][0].upper() + history[heading][1:]
-    if rng.random() >= 0.85:
+    if rng.random() >= 0.85:  # lost in deidentification
         history["Personal History"] = "___"
     disease = hospital.diseases[patient.disease].name
     values = " ".join(f"{a.label}-{a.value}{'*' if a.flag else ''}" for a in labs[:8])

@@ -52,7 +52,7 @@ class Gigpo(Algorithm):
         """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}; returns them
         in the order of the decisions. Correctness counts in the reward of the last decision alone."""
         returns: list[float] = []
-        for step in reversed(trajectory.steps):  # from the last decision, which alone can be right, to the first
+        for step in reversed(trajectory.steps):  # the last decision comes first: it has correctness, and nothing later
             correct, later = (False, returns[-1]) if returns else (trajectory.correct, 0.0)
             returns.append(self.return_of(correct, step.effort) + self.options.discount * later)
         return returns[::-1]

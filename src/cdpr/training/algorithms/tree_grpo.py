@@ -43,6 +43,7 @@ class TreeGrpo(Algorithm):
         branches. A decision that several episodes share gets the mean of their advantages, and their number as its
         weight."""
         trees = await asyncio.gather(*(self._grow_tree(first, iteration, i) for i, first in enumerate(group)))
+        # The utility of every episode, and its advantage among the episodes of all trees.
         scores = [[self.return_of(b.trajectory.correct, b.trajectory.effort()) for b in tree] for tree in trees]
         among_trees = self.normalise_scores([score for tree_scores in scores for score in tree_scores])
         size = self.options.nodes + 1  # episodes of a tree
@@ -52,15 +53,16 @@ class TreeGrpo(Algorithm):
         for i, tree in enumerate(trees):
             within_tree = self.normalise_scores(scores[i])
             advantages = [a + b for a, b in zip(within_tree, among_trees[i * size : (i + 1) * size], strict=True)]
-            # Decision t of the first episode, tree[0], belongs to it and to all episodes that branch off after t.
+            # The advantages of all episodes that share decision t of the first episode: its own, tree[0], and those
+            # that branch off after t. What follows in a branch is an alternative.
             sharing = [[advantages[0]] for _ in group[i].steps]
             for branch, advantage in zip(tree[1:], advantages[1:], strict=True):
-                for row in sharing[: branch.start]:
-                    row.append(advantage)
+                for of_decision in sharing[: branch.start]:
+                    of_decision.append(advantage)
                 turns = [step.turn for step in branch.trajectory.steps[branch.start :]]
                 alternatives.append(Alternative(i, turns, [advantage] * len(turns), [1.0] * len(turns)))
-            decisions.append([fmean(row) for row in sharing])
-            weights.append([float(len(row)) for row in sharing])
+            decisions.append([fmean(of_decision) for of_decision in sharing])
+            weights.append([float(len(of_decision)) for of_decision in sharing])
         tokens = sum(len(turn.token_ids) for alternative in alternatives for turn in alternative.turns)
         counts = {"credit/continuation_tokens": tokens}
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)

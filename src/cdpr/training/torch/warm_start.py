@@ -143,8 +143,8 @@ def _demonstrate_datasets(settings: Settings, by_dataset: Mapping[str, Sequence[
         environment, clinician = DiagnosticEnvironment(settings.environment), Clinician(settings, dataset)
         demonstrated = run_async(demonstrate(environment, clinician, cases, _uses_textbook(settings)))
         episodes += map(name_truth, demonstrated) if settings.warm_start.names == "true" else demonstrated
-        share = cases[: round(settings.warm_start.static_share * len(cases))]
-        whole_records += run_async(diagnose_whole_records(environment, clinician, share))
+        first_cases = cases[: round(settings.warm_start.static_share * len(cases))]
+        whole_records += run_async(diagnose_whole_records(environment, clinician, first_cases))
     return Lessons(episodes, whole_records)
 
 

@@ -233,7 +233,7 @@ class GroupHook:
     def finish_batch(self, uids: Sequence[str]) -> BatchAdvantages:
         """Complete the advantages of the groups ``uids``, in the order of the schedule, and record their credit.
         Returns the advantages with the metrics of the batch; the groups are forgotten."""
-        # Metrics of all episodes, also of failed ones.
+        # Metrics of all episodes, also of failed ones; ``response_mask`` is 1 for each token that was sampled.
         groups = sorted((self.groups.pop(uid) for uid in uids), key=lambda group: group.row)
         outputs = [output for group in groups for _, output in sorted(group.members.items())]
         trajectories = [output.trajectory for output in outputs if output.trajectory is not None]

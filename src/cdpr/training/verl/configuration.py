@@ -95,6 +95,7 @@ def check_settings(settings: Settings) -> None:
     """Raise SettingsError for settings that the engine verl does not support, or whose memory does not fit."""
     training, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
     algorithm = algorithm_class(training.algorithm)
+    # Trajectories of a step and of a mini-batch, which verl divides over all GPUs.
     gpus, trajectories = verl.nodes * verl.gpus_per_node, training.prompts_per_batch * training.group_size
     mini_batch = training.mini_batch_prompts * training.group_size
     refuse(
@@ -108,7 +109,8 @@ def check_settings(settings: Settings) -> None:
         "mini-batches of so many rows, whichever case they belong to; set it to training.prompts_per_batch "
         f"({training.prompts_per_batch}), or training.engine: torch",
     )
-    on_verls_servers = {"current"} if frozen.url or frozen.beside else {"current", "frozen"}  # policies
+    # The policies that act by verl's own servers; a frozen policy may have a server of ours.
+    on_verls_servers = {"current"} if frozen.url or frozen.beside else {"current", "frozen"}
     refuse(
         verl.server == "sglang" and algorithm.scoring_policies(settings) & on_verls_servers,
         f"training.verl.rollout: {training.algorithm} reads the policy's probability of given replies, which verl's "
@@ -134,13 +136,14 @@ def check_settings(settings: Settings) -> None:
 
 
 def why_not_run(settings: Settings) -> str:
-    """Say why the engine verl cannot run a training with these settings; empty where it can."""
+    """Say why the engine verl cannot run a training with these settings, and what it would need where the algorithm
+    says so; empty where it can."""
     algorithm = algorithm_class(settings.training.algorithm)
     try:
         check_required(algorithm, settings)
         check_settings(settings)
     except SettingsError as error:
-        return f"{error}{algorithm.missing and f'. Missing: {algorithm.missing}'}"
+        return f"{error}. Missing: {algorithm.missing}" if algorithm.missing else str(error)
     return ""
 
 
