@@ -93,10 +93,9 @@ def export_recordings(
         row = AnswerRow(*journal.read("SELECT * FROM answers WHERE question = ?", (question,))[0])
         content = {"systems": names, "asked": json.loads(row.asked), "answer": json.loads(row.answer)}
         lines.append(canonical_json(row._asdict() | content) + "\n")
-    member = zipfile.ZipInfo(_MEMBER, _EPOCH)
-    member.compress_type = zipfile.ZIP_DEFLATED
+    member = zipfile.ZipInfo(_MEMBER, _EPOCH)  # without the time of now, so that equal answers give equal bytes
     with replacing(file) as partial, zipfile.ZipFile(partial, "w") as archive:
-        archive.writestr(member, "".join(lines))
+        archive.writestr(member, "".join(lines), zipfile.ZIP_DEFLATED)
     return len(users)
 
 

@@ -115,10 +115,9 @@ class PrefixCache:
         and values the caller writes (:meth:`write`). There are no slots where the cache has no room."""
         node, at, level, _ = self._descend(node, path)
         slots = self._allocate((len(path) - at) // TOKEN_BYTES)
-        if slots is None:
-            slots = np.empty(0, np.int32)
-        if len(slots):
-            self._attach(node, path[at:], slots, level + 1)
+        if slots is None or not len(slots):  # no room, or no new token
+            return at // TOKEN_BYTES, np.empty(0, np.int32)
+        self._attach(node, path[at:], slots, level + 1)
         return at // TOKEN_BYTES, slots
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:

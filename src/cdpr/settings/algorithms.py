@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from .section import SettingsError
 
-_HOME = "cdpr.training.algorithms"
-_CONTRACT = "cdpr.training.algorithm"
+_HOME = "cdpr.training.algorithms"  # the package whose modules are the known algorithms
+_CONTRACT = "cdpr.training.algorithm"  # the module of their base class Algorithm
 
 
 @functools.cache
@@ -53,18 +53,20 @@ def algorithm_class(name: str) -> Any:
     ``module:Class``. Raises SettingsError for an unknown name, for a missing module, and for a module that does not
     define exactly one such class.
     """
-    module_name, class_name = algorithm_module(check_algorithm(name)), name.partition(":")[2]
+    module_name = algorithm_module(check_algorithm(name))
+    class_name = name.partition(":")[2]  # empty: the only algorithm of the module
     contract = importlib.import_module(_CONTRACT).Algorithm
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # The module `a.b` is missing if `a` or `a.b` is. Any other missing module is one that it imports.
+        # The module `a.b` is missing if the error names `a` or `a.b`. Any other name is that of a module which the
+        # algorithm imports; then the traceback tells more than our message.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise SettingsError(f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
                             f"put its folder on PYTHONPATH; {_choices()}") from error  # fmt: skip
     classes = [value for value in vars(module).values() if isinstance(value, type)]
-    # Without the classes that the module imports.
+    # Algorithms that the module defines itself: it also imports some, such as the class from which its own inherits.
     algorithms = [found for found in classes if issubclass(found, contract) and found.__module__ == module_name]
     matching = [found for found in algorithms if class_name in ("", found.__name__)]
     if len(matching) != 1:

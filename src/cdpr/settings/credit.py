@@ -25,16 +25,16 @@ class Cache(Section):
     capacity: PositiveInt = key(8192, paper="The continuation cache has capacity 8192 entries")
     """States kept; a full cache removes the one stored longest ago. A state that is used is stored again."""
     fill: Literal["partial", "strict"] = key("partial", decision="D3a")
-    """`partial`: the cached ones and new ones up to K; `strict`: cached ones only when there are K."""
+    """`partial`: a state's cached ones, then new ones up to K; `strict`: cached ones only if there are K."""
     grow: NonNegativeInt = key(1, decision="D3")
-    """Continuations added whenever a state with K or more is read again; 0: the paper's rule."""
+    """Continuations added whenever a state that has K or more is reached again; 0: the paper's rule."""
     reuse_group: Literal["branching", "every", "none"] = key(
         "branching", paper="the suffixes of these trajectories form a pool", decision="D4a"
     )
     """Which suffixes of the group count as continuations: those behind states where its trajectories take different
     actions, all, or none."""
     long_suffixes: Literal["cut", "drop", "keep"] = key("cut", decision="D4")
-    """A suffix longer than H is cut and its diagnosis forced, not used (which favours early endings), or used whole."""
+    """Suffixes beyond H: `cut`, a diagnosis is forced; `drop`, not used (favours early endings); `keep`, used whole."""
 
 
 class Credit(Section):
@@ -56,7 +56,7 @@ class Credit(Section):
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")
-    """Whether cache-disagreed states are selected too."""
+    """Whether states where the group disagrees (cache-disagreed) are selected too."""
     max_states: int | None = key(None, paper="preferred when the budget is limited", decision="D9", gt=0)
     """Most states evaluated per trajectory, cache-disagreed ones first; empty: all."""
     merge: Literal["ordered", "set", "none"] = key(
@@ -68,20 +68,19 @@ class Credit(Section):
     baseline: Literal["uniform", "policy_weighted", "leave_one_out"] = key(
         "uniform", paper="Eq. process reward", decision="D5"
     )
-    """What R_proc subtracts: the mean over the candidates, that weighted by p_hat, or that without the action taken."""
+    """Mean over candidates that R_proc subtracts: plain, weighted by p_hat (sampled shares), or without the action."""
     clip: PositiveFloat = key(1.0, "c: bound of each R_proc, before beta.", paper="c=1.0", decision="D12")
     aggregate: Literal["sum", "mean"] = key("sum", paper="Eq. trajectory score", decision="D1")
     """How a trajectory's process rewards are combined."""
     level: Literal["trajectory", "step"] = key("trajectory", paper="Eq. trajectory score", decision="D1")
     """Process rewards enter the trajectory score, or each the advantage of its own decision."""
     step_scale: Literal["none", "credited", "all"] = key("none", paper="r_t = R_out + beta R_proc", decision="D1b")
-    """What R_proc is divided by under `level: step`: nothing, or its root mean square over the credited, or over all
-    decisions of the batch (zeros without credit)."""
+    """What R_proc is divided by under `level: step`. `credited`: its root mean square over the credited decisions;
+    `all`: over all of the batch, where it is 0 without credit."""
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
     """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each before beta
     weighs them."""
-    continuation: ContinuationSettings = Field(default_factory=ContinuationSettings)
-    """How continuations are made."""
+    continuation: ContinuationSettings = Field(default_factory=ContinuationSettings, description="How they are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
 
 

@@ -14,7 +14,7 @@ from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 from ..files import parse_yaml, shipped_text
 from .section import Section, key
 
-ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a server; any other model is a folder
+ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # a model whose name begins so is a server, else a folder
 
 
 class Source(Section):
@@ -44,6 +44,7 @@ class LicensedSource(Source):
         """Fill ``credentialed`` where the user gave no value: true if the licence is a data use agreement and the data
         are real (``path`` is set). The field still counts as not set by the user, as :meth:`_write_as_set` needs."""
         if self.credentialed is None:
+            # By __dict__, because sections are frozen.
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
             self.model_fields_set.discard("credentialed")
         return self
@@ -70,14 +71,13 @@ class MimicSource(AgreementSource):
     hours_after_admission: NonNegativeFloat = key(0.0, decision="D22")
     """Hours after admission whose events belong to the case."""
     held_specimens: Literal["keep", "drop"] = key("keep", decision="D24")
-    """Tubes held for later and sample indices, which the paper's sample record has among the examinations."""
+    """Whether tubes held for later and sample indices are examinations, as in the paper's sample record."""
 
 
 class ClinicalBenchSource(LicensedSource):
     """Settings of the benchmark ClinicalBench: its file, and the language of its cases."""
 
-    language: Literal["en", "zh", "both"] = key("en", decision="D19b")
-    """Language of the cases; the benchmark has each in both."""
+    language: Literal["en", "zh", "both"] = key("en", "Language of the cases; each has both.", decision="D19b")
 
 
 class PrivateSource(AgreementSource):
@@ -96,8 +96,8 @@ class FhirSource(AgreementSource):
     hours_after_start: PositiveFloat | None = key(None)
     """Hours after the start of the encounter whose results belong to the case; empty: all."""
     diagnosis_by_onset: bool = key(False)
-    """For exports without notes, such as Synthea's: a condition that began within an encounter is its diagnosis, the
-    kind of the encounter its complaint, where it names no other."""
+    """For exports without notes, such as Synthea's: an encounter without a diagnosis gets a condition that began in it,
+    one without a complaint its own kind."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,12 @@ class DataSet:
         return self.settings.under_agreement
 
 
+# The classes that ``datasets.yaml`` may name.
 _SOURCES = {kind.__name__: kind for kind in (MimicSource, ClinicalBenchSource, PrivateSource, FileSource, FhirSource)}
 DATASETS: Mapping[str, DataSet] = {
     name: DataSet(**entry | {"settings": _SOURCES[entry["settings"]]})
     for name, entry in parse_yaml(shipped_text(__package__, "datasets.yaml")).items()
-    if not name.startswith("x-")
+    if not name.startswith("x-")  # texts that several entries of the file share
 }
 
 
@@ -158,11 +159,11 @@ def datasets_of(role: str) -> tuple[str, ...]:
     return tuple(name for name, entry in DATASETS.items() if entry.role == role)
 
 
-(IN_DOMAIN,) = datasets_of("in_domain")
-LESSONS = (IN_DOMAIN, *datasets_of("lessons"))  # what the warm start reads
+(IN_DOMAIN,) = datasets_of("in_domain")  # exactly one data set has this role
+LESSONS = (IN_DOMAIN, *datasets_of("lessons"))  # what the warm start may read: training cases and the textbook
 BENCHMARKS = (IN_DOMAIN, *datasets_of("out_of_domain"))
 FURTHER = datasets_of("further")  # columns of the table of open cases
-AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)
+AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)  # in the average of Table 1
 
 _CONTROLLED = "_controlled"
 
@@ -213,10 +214,8 @@ class FeeSchedules(Section):
     gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.", is_path=True)
     opps: str | None = key(None, paper="facility-heavy outpatient procedures", is_path=True)
     """Addendum B of the Outpatient Prospective Payment System, xlsx."""
-    locality: str = key("national")
-    """`national`, or contractor and locality of the Physician Fee Schedule (`10112-00`)."""
-    conversion_factor: float | None = key(None, gt=0)
-    """US dollars per relative value unit; empty: as printed in the file."""
+    locality: str = key("national", "`national`, or contractor-locality of the Physician Fee Schedule (`10112-00`).")
+    conversion_factor: float | None = key(None, "US dollars per relative value unit; empty: as in the file.", gt=0)
 
     @property
     def files(self) -> dict[str, str]:

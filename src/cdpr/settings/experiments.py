@@ -14,10 +14,10 @@ from .section import Section, key
 
 FILE = "workflow/experiments.yaml"
 AGENTS_FILE = "workflow/agents.yaml"
-POLICY = "policy"
+POLICY = "policy"  # as the model of an agent: the policy from which training starts
 Figure = Literal["accuracy_cost", "learning_curves", "training_efficiency", "engines", "frontier", "frontier_grid"]
 Table = Literal["main_table", "ablations", "comparators", "frontier_parts"]
-Value = bool | int | float | str | None
+Value = bool | int | float | str | None  # of a setting that a variant or sweep changes
 
 
 class Look(Section):
@@ -57,7 +57,7 @@ class Experiments(Section):
     sweeps: dict[str, Sweep] = key({}, "Sweeps of one setting by name.")
     swept: list[str] | None = key(None)
     """Sweeps that `reproduce_paper` trains; empty: all. `sensitivity_all` trains all."""
-    points: int | None = key(None, "Most points of these beside the configuration's own; empty: all.", ge=0)
+    points: int | None = key(None, "Most points of a sweep beside the configuration's own; empty: all.", ge=0)
 
     @field_validator("variants", "sweeps")
     @classmethod
@@ -117,7 +117,7 @@ class DiagAgentSettings(Section):
 
 
 class Frameworks(Section):
-    """Settings of published agents that make several calls of a model: what their papers leave open."""
+    """Settings of published agents that call a model several times for one decision: what their papers leave open."""
 
     temperature: NonNegativeFloat | None = key(None, decision="D30")
     """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the decoding."""

@@ -21,8 +21,10 @@ from .schema import REGISTRIES, Settings
 from .section import Section, SettingsError, is_section, walk
 from .variants import value_at
 
-_WIDTH, _OPTIONS = 110, "training.options"
+_WIDTH = 110  # characters of a line that --explain prints
+_OPTIONS = "training.options"  # the setting with the options of one algorithm
 _HEADS = "| key | default | what it does |\n|---|---|---|"
+# What ``config/README.md`` calls Python's types.
 _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
 
@@ -35,7 +37,7 @@ def documented_fields() -> dict[str, FieldInfo]:
 
 def _generate(root: Path) -> dict[Path, str]:
     """Generate the text of the JSON schema and of ``config/README.md``, by their paths below the checkout ``root``."""
-    demo = flatten(parse_yaml((root / "config.yaml").read_text(encoding="utf-8")) or {})
+    demo = flatten(parse_yaml((root / "config.yaml").read_text(encoding="utf-8")))
     readme = root / "config/README.md"
     return {root / "workflow/schemas/config.schema.json": _write_schema(), readme: _write_reference(demo)}
 
@@ -86,7 +88,7 @@ def _describe_sections() -> list[type[Section]]:
     sections = [Section]
     for section in sections:  # the list grows while it is read
         sections += section.__subclasses__()
-        # A setting may be declared in the class or in any of its bases below Section.
+        # A setting may be declared in the class itself or in a base class: all between it and Section are read.
         for base in section.__mro__[: section.__mro__.index(Section)]:
             for name, text in _read_docstrings(base).items():
                 section.model_fields[name].description = section.model_fields[name].description or text
@@ -160,14 +162,16 @@ def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
     ``demo`` has the values of ``config.yaml`` by dotted name; one that differs from the default is added."""
     default = field.get_default(call_default_factory=True)
     kind = _describe_type(field.annotation).removesuffix(" or empty")
-    # A choice of literals shows them all; any other type is shown where the default does not tell it.
-    choices = kind.split(", ") if kind.startswith("`") else [kind] if default in (None, [], {}) else []
-    value = ", ".join(dict.fromkeys([f"`{_to_yaml(default)}`", *choices]))
+    # Literals show all choices; any other type is shown where the default does not tell it.
+    is_shown = kind.startswith("`") or default in (None, [], {})
+    choices = kind.split(", ") if is_shown else []
+    value = ", ".join(dict.fromkeys([f"`{_to_yaml(default)}`", *choices]))  # the default first and only once
     if demo.get(name, default) != default:
         value += f" (demo: `{_to_yaml(demo[name])}`)"
     description, source = _description(field), _paper_source(field)
-    if source.keys() & {"paper", "decision"}:
-        description += f" *{'; '.join(source[part].strip() for part in ('paper', 'decision') if part in source)}*"
+    origin = "; ".join(source[part].strip() for part in ("paper", "decision") if part in source)
+    if origin:
+        description += f" *{origin}*"
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{name}`", value, description)) + " |"
 
 
@@ -177,19 +181,20 @@ def _description(field: FieldInfo) -> str:
 
 
 def _paper_source(field: FieldInfo) -> Mapping[str, Any]:
-    """The entries ``paper`` (a quotation) and ``decision`` (an entry of docs/deviations.md) with which a setting was
-    declared; those that it has."""
+    """Where a setting comes from, as it was declared: ``paper`` (a quotation) and ``decision`` (an entry of
+    docs/deviations.md). A setting may have both, one or none."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def _to_yaml(value: Any) -> str:
     """Write a value as YAML on one line."""
-    # YAML ends a single value by a line "...".
+    # Lines are broken only at the width. YAML ends a value that is no list or dictionary by a line "...".
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).strip().removesuffix("\n...").strip()
 
 
 def _describe_type(annotation: Any) -> str:
-    """Describe the type of a setting in words: "integer or empty", "list of text"; for a literal its choices."""
+    """Describe the type of a setting in words, such as "integer or empty" or "list of text"; a literal by its choices,
+    as "`none`, `fp8`". Empty for a type that has no words here."""
     arguments, origin = get_args(annotation), get_origin(annotation)
     if not arguments:
         return _TYPES.get(getattr(annotation, "__name__", ""), "")
@@ -198,4 +203,4 @@ def _describe_type(annotation: Any) -> str:
     if origin in (list, dict):
         return f"list of {_describe_type(arguments[0])}" if origin is list else "keys and values"
     kinds = ("empty" if option is type(None) else _describe_type(option) for option in arguments)
-    return " or ".join(filter(None, kinds))
+    return " or ".join(filter(None, kinds))  # without types that have no words

@@ -3,10 +3,10 @@ are asked only where the tables of names have no answer; a second judge is asked
 
 from .section import Section, key
 
-TABLES = "tables"
+TABLES = "tables"  # as the setting judge.second: the tables of names are the second judge, instead of a model
 DECIDING = ("judge.model", "matcher.model")
-"""Their verdicts count in training and in evaluations; those of a second judge only in evaluations."""
-SECOND = ("judge.second",)
+"""Settings that name the models whose answers decide, in training and in evaluations."""
+SECOND = ("judge.second",)  # names the second judge, which only judges evaluated diagnoses and decides nothing
 ASKERS = {"judge": "judge.model", "second_judge": "judge.second", "matcher": "matcher.model"}
 """Name of each judge in recordings and bills, and the setting that names its model."""
 

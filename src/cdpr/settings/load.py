@@ -79,13 +79,14 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
     try:  # the files of the registries are read only if `data` lacks one of them
         return Settings.model_validate(data if data.keys() >= REGISTRIES.keys() else {**registries(), **data})
     except ValidationError as error:
-        # A misspelt key is also a missing one: the first misspelling is reported, before other problems.
+        # A misspelt key may also be reported as missing, so misspellings come before all other problems.
         misspelt = [problem for problem in error.errors() if problem["type"] == "extra_forbidden"]
         problem = [*misspelt, *error.errors()][0]
         path = [str(part) for part in problem["loc"]]
         if problem["type"] == "extra_forbidden":
             message = unknown_key(path)
-        elif "change" in path and isinstance(problem["input"], dict):  # of a variant
+        elif "change" in path and isinstance(problem["input"], dict):
+            # A variant's `change` nests settings. The last part of the path is a type that pydantic tried, no key.
             message = f"key {'.'.join(path[:-1])!r}: name each setting with dots, as {path[-2]}.KEY: VALUE"
         else:
             message = f"key {'.'.join(path)!r}: {problem['msg']} (got {problem['input']!r})"
@@ -97,8 +98,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     replaces that of ``base``."""
     merged = dict(base)
     for name, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = merge(merged[name], value) if both else value
+        both_nested = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = merge(merged[name], value) if both_nested else value
     return merged
 
 
@@ -191,6 +192,6 @@ def _restrict_section(section: Any, names: set[str], prefix: str, remedy: str) -
         if name in names_in:
             copy.__dict__[name] = _restrict_section(getattr(section, name), names_in[name], f"{prefix}{name}.", remedy)
         else:
-            copy.__dict__.pop(name, None)  # missing already in the copy of a copy
-    copy.__dict__[RESTRICTED] = prefix, remedy
+            copy.__dict__.pop(name, None)  # None: the section was a restricted copy itself, without this setting
+    copy.__dict__[RESTRICTED] = prefix, remedy  # read by Section.__getattr__ for its message
     return copy

@@ -13,7 +13,8 @@ from .datasets import ADDRESSES
 from .section import Section, key
 
 MODELS_FILE = "workflow/models.yaml"
-# Fields of a request that are set elsewhere: a second value would bypass recordings, or the cap on costs.
+# Fields of a request that `extra` may not have, because other settings decide them: a second value would bypass
+# recordings, or the cap on costs.
 _OURS = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n",
                    "best_of", "stream", "seed", "temperature", "top_p", "top_k"})  # fmt: skip
 
@@ -77,8 +78,7 @@ class ModelSampling(Section):
     none, for models that refuse the field."""
     top_p: float | None = key(None, "Share of probability that is drawn from.", gt=0, le=1)
     top_k: PositiveInt | None = key(None, "Tokens that are drawn from.")
-    max_tokens: PositiveInt | None = key(None)
-    """Least limit of an answer, with its thinking; empty: that of the request."""
+    max_tokens: PositiveInt | None = key(None, "Least limit of an answer with its thinking; empty: the request's.")
 
 
 class ModelEntry(Section):
@@ -159,8 +159,7 @@ class ModelEntry(Section):
 class Serving(Section):
     """Settings of model servers that jobs start and stop themselves."""
 
-    program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none")
-    """Server that jobs start; it must be installed."""
+    program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none", "Server that jobs start; install it.")
     models: list[str] = key([])
     """Entries of `workflow/models.yaml` that jobs serve, unless they have an address (`at`)."""
     policies: bool = key(False, "Whether policies are evaluated behind such a server too (`vllm` or `sglang`).")
@@ -177,7 +176,7 @@ class Serving(Section):
     def _check_placeholders(cls, command: str | None) -> str | None:
         """Return the command unchanged. Raises ValueError for an unknown placeholder, and where ``{port}`` is
         missing."""
-        try:
+        try:  # fill it in with any values, as the job will with its own
             shlex.split((command or "").format(weights="", name="", host="", port=0, gpus=1, serve=""))
         except (LookupError, ValueError) as error:
             raise ValueError(f"only {{weights}}, {{name}}, {{host}}, {{port}}, {{gpus}} and {{serve}} are filled in "

@@ -97,7 +97,7 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """List the files and folders that the settings name but that do not exist, each as (dotted name of the setting,
     path)."""
-    missing = [(name, path) for name, path in user_files(settings) if not file_type(path)]
+    missing = [(name, path) for name, path in user_files(settings) if not file_type(path)]  # empty: nothing is there
     policy = settings.policy.model  # `tiny`, or a folder
     return missing if policy == "tiny" or file_type(policy) else [*missing, ("policy.model", policy)]
 
@@ -115,7 +115,7 @@ def check_paths(settings: Settings) -> None:
     (:func:`check_path`)."""
     for name, path in user_files(settings):
         check_path(name, path)
-    for name, entry in settings.models.items():
+    for name, entry in settings.models.items():  # `weights` may be an id on the hub, to which the same rules apply
         for key, weights in (("at", entry.folder), ("weights", entry.weights)):
             if weights:
                 check_path(f"models.{name}.{key}", weights)
@@ -124,7 +124,7 @@ def check_paths(settings: Settings) -> None:
             check_path(f"agents.{name}.model", agent.model)
     check_path("policy.model", settings.policy.model)
     for name, path in settings.paths:
-        check_path(f"paths.{name}", path, ":")  # which separates the files of a list
+        check_path(f"paths.{name}", path, ":")  # where several paths are written as one list, a colon separates them
 
 
 def check_price_files(settings: Settings) -> None:

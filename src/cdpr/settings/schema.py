@@ -19,7 +19,7 @@ from .models import MODELS_FILE, Calls, ModelEntry, Serving
 from .runs import check_name
 from .section import Section, key, weight
 
-MOST_METHODS = 8  # of the expert study
+MOST_METHODS = 8  # that the expert study may compare
 
 
 class Paths(Section):
@@ -61,8 +61,7 @@ class Prompt(Section):
 
     style: Literal["compact", "full"] = key("compact", paper="appendix, Prompt Templates")
     """`full`: the paper's prompt; `compact`: the same grammar in few tokens."""
-    differential: NonNegativeInt = key(0)
-    """Diagnoses that a compact reply lists with their shares, in a line before its order."""
+    differential: NonNegativeInt = key(0, "Diagnoses that a compact reply lists with their shares, before its order.")
     common_diagnoses: bool = key(True, "Whether the full prompt lists 17 common diagnoses.", decision="D19")
     max_observation_chars: PositiveInt = key(4000, "Longer results are cut in the middle, and counted.")
 
@@ -96,7 +95,7 @@ class TinyModel(Section):
     hidden_size: PositiveInt = key(128, "Width.")
     layers: PositiveInt = key(2, "Transformer blocks.")
     heads: PositiveInt = key(4, "Query heads.")
-    kv_heads: ClassVar[int] = 1  # one pair for all queries: the cache of so small a model outgrows its weights soonest
+    kv_heads: ClassVar[int] = 1  # for all queries: the cache of keys and values takes more memory than the weights
     intermediate_size: PositiveInt = key(384, "Width of the feed-forward layer.")
     vocab_size: int = key(2400, "Tokens of the byte-level BPE trained on the corpus.", gt=300)
 
@@ -357,7 +356,8 @@ REGISTRIES = {"experiments": FILE, "agents": AGENTS_FILE, "models": MODELS_FILE}
 class Settings(Section):
     """All settings of the pipeline."""
 
-    __hash__ = object.__hash__  # Planning asks for the same variants hundreds of times; caches know them by identity.
+    # By identity, which is fast: planning asks caches for the same variants of the same settings hundreds of times.
+    __hash__ = object.__hash__
 
     tier: Literal["demo", "miniature", "small_gpu", "paper"] = key("demo")
     """Scale of the run, printed in every figure and table."""

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from ..files import parse_yaml
 
-_MARK = "workflow/experiments.yaml"
+_MARK = "workflow/experiments.yaml"  # a folder that has this file is a checkout of the project
 
 
 def key(default: Any, description: str = "", *, paper="", decision="", is_path: bool = False, **bounds: Any) -> Any:
@@ -24,6 +24,7 @@ def key(default: Any, description: str = "", *, paper="", decision="", is_path: 
     - ``bounds``: limits of the value, as pydantic names them (``gt``, ``le``, ``min_length``, ...).
     """
     extra: Any = {k: v for k, v in {"paper": paper, "decision": decision, "is_path": is_path}.items() if v}
+    # Every section gets a dictionary or list of its own.
     start = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
     return Field(**start, description=description or None, json_schema_extra=extra or None, **bounds)
 
@@ -76,7 +77,7 @@ class Section(BaseModel):
             """Raise UndeclaredSetting for a setting that this restricted copy lacks: a job gets a copy of only the
             settings that it declares. Python calls this only for a missing attribute."""
             if name in type(self).model_fields:
-                prefix, remedy = self.__dict__.get(RESTRICTED, ("", ""))
+                prefix, remedy = self.__dict__.get(RESTRICTED, ("", ""))  # texts for the message
                 setting = f"{prefix}{name}"
                 remedy = remedy.replace("KEY", setting)
                 raise UndeclaredSetting(f"reads the setting {setting}, which is not declared: {remedy}")

@@ -28,7 +28,7 @@ _OWNED = ("training.normalise", "utility", "credit", "comparators")
 _VERL = "training.verl"
 """The key that a training reads only on the engine verl."""
 
-_default = functools.cache(Settings)
+_default = functools.cache(Settings)  # the settings with all defaults, made once
 
 
 @functools.lru_cache(64)
@@ -87,7 +87,7 @@ def sweeps(settings: Settings, shown_in: str, every: bool = False) -> dict[str, 
     by_sweep = {}
     for name, sweep in settings.experiments.sweeps.items():
         if sweep.feeds == shown_in:
-            # A sweep that `experiments.swept` leaves out keeps the configuration's own value.
+            # 0 for a sweep that `experiments.swept` leaves out: only the configuration's own value is shown.
             most = points if swept is None or name in swept else 0
             values = _points(settings, sweep, None if every else most)
             by_sweep[name] = {value: _point_name(name, value) for value in values}
@@ -104,13 +104,14 @@ def _points(settings: Settings, sweep: Sweep, most: int | None = None) -> list[V
     """List the values of a sweep: the configuration's own value and the first ``most`` others (None: all). Numbers are
     in ascending order; otherwise the own value comes first."""
     own = value_at(settings, sweep.setting)
-    values = [own, *[value for value in sweep.values if value != own][:most]]
+    others = [value for value in sweep.values if value != own]
+    values = [own, *others[:most]]
     are_numbers = all(isinstance(value, (int, float)) for value in values)
     return sorted(values, key=float) if are_numbers else values  # type: ignore[arg-type]
 
 
 def _point_name(sweep: str, value: Value) -> str:
-    """The name of the variant that trains one value of a sweep, safe in a path: ``beta_0.25``."""
+    """The name of the variant that trains one value of a sweep, safe in a path: ``beta_0.25``, ``fill_strict``."""
     return f"{sweep}_{value:g}" if isinstance(value, float) else f"{sweep}_{value}".lower()
 
 
@@ -140,10 +141,11 @@ def _jobs(settings: Settings) -> dict[str, str]:
     equal settings. Left out are variants that are invalid, because the configuration chooses an algorithm that does not
     read what they change."""
     jobs: dict[str, str] = {}
-    first_with: dict[str, str] = {}  # the first variant with each group of equal settings, which are the key as JSON
+    first_with: dict[str, str] = {}  # of the settings of a training, as JSON: the first variant that has them
     for name in variants(settings):
-        with contextlib.suppress(SettingsError):
-            jobs[name] = first_with.setdefault(resolve_variant(settings, name).model_dump_json(), name)
+        with contextlib.suppress(SettingsError):  # an invalid variant
+            resolved = resolve_variant(settings, name).model_dump_json()
+            jobs[name] = first_with.setdefault(resolved, name)
     return jobs
 
 
@@ -203,7 +205,8 @@ def canonical(settings: Settings, base: Settings) -> Settings:
         section = data
         for part in path:
             section = section[part]
-        section[last] = value_at(base if path == ["utility"] else default, key)
+        source = base if path == ["utility"] else default
+        section[last] = value_at(source, key)
     return parse_settings(data)
 
 
@@ -214,7 +217,7 @@ def restrict_to_algorithm(settings: Settings) -> Settings:
     name, own = settings.training.algorithm, algorithm_class(settings.training.algorithm).reads
     line = f"reads = {(*own, 'KEY')}".replace("'", '"')  # the line of Python to write, quoted as this code is
     remedy = f"write `{line}` in the class of the algorithm {name}, or its trainings would not change with the setting"
-    # How often a training saves, for example, is no matter of an algorithm that does not declare it.
+    # Runtime settings, such as how often a training saves, are for the engine, unless the algorithm declares them.
     undeclared_runtime = expand_keys(RUNTIME, own)
     return restrict(settings, _read_keys(_own_keys(settings)) - undeclared_runtime, remedy)
 
