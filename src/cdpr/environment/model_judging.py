@@ -172,7 +172,7 @@ def read_verdict(answer: str) -> bool | None:
         verdict = _match_verdict(line, is_first=number == 0)
         if verdict is not None:
             right = bool(verdict["right"] or verdict["yes"])
-            if _REVOKED[right].search(verdict["reason"]):
+            if _REVOKED[right].search(verdict["reason"]):  # "correct, but ..."
                 return None
             verdicts.add(right)
     return verdicts.pop() if len(verdicts) == 1 else None

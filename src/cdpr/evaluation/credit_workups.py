@@ -202,6 +202,7 @@ class Crediting:
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
         pool = credit.pools.pool_of(key, value.action, node.state.after(step))
+        # Nothing is cached between batches here, so there is no third source.
         sources: dict[Source, list[Continuation]] = {"suffix": pool.own, "fresh": pool.fresh}
         for source, continuations in sources.items():
             for end in continuations:

@@ -162,9 +162,10 @@ class Critic(torch.nn.Module):
         self, log_beliefs: torch.Tensor, requested: torch.Tensor, gains: torch.Tensor, rate_share: float,
         generator: torch.Generator,
     ) -> float:  # fmt: skip
-        """Remember N states with the observed values ``gains`` [N, E] of their examinations, NaN where one was not
-        valued. Then take some optimiser steps on random batches of the remembered states, at the share ``rate_share``
-        of the peak learning rate. Returns the mean loss; 0 where no drawn state has a value."""
+        """Remember N states (``log_beliefs`` [N, D], ``requested`` [N, E]) with the observed values ``gains`` [N, E] of
+        their examinations, NaN where a value is not known. Then take some optimiser steps on batches of the remembered
+        states, drawn by ``generator``, at the share ``rate_share`` of the peak learning rate. Returns the mean loss; 0
+        where no drawn state has a value."""
         self.inputs = torch.cat([self.inputs, _critic_inputs(log_beliefs, requested)])[-_REMEMBERED:]
         self.gains = torch.cat([self.gains, gains])[-_REMEMBERED:]
         self.adam.learning_rate = self.rate * rate_share
@@ -172,7 +173,7 @@ class Critic(torch.nn.Module):
         # Random batches; only examinations with a known value enter the loss.
         for _ in range(_STEPS):
             rows = torch.randint(len(self.inputs), (_BATCH,), generator=generator).to(gains.device)
-            valued = ~self.gains[rows].isnan()
+            valued = ~self.gains[rows].isnan()  # [batch, E]
             if not valued.any():
                 continue
             loss = torch.nn.functional.huber_loss(self.network(self.inputs[rows])[valued], self.gains[rows][valued])

@@ -172,9 +172,9 @@ async def demonstrate(
     names the likeliest diagnosis at each state of the episode."""
     episodes = []
     for case in cases:
-        trajectory = await run_episode(environment, clinician, case, 0)
+        trajectory = await run_episode(environment, clinician, case, seed=0)
         states = trajectory.states if with_diagnoses else []
-        diagnoses = [await clinician.act(state, True, 0) for state in states]
+        diagnoses = [await clinician.act(state, forced=True, seed=0) for state in states]
         differentials = tuple(map(clinician.differential, trajectory.states))
         episodes.append(DemonstratedEpisode(trajectory, tuple(diagnoses), differentials))
     return episodes
@@ -201,7 +201,7 @@ async def diagnose_whole_records(
         state = State(case)
         for key in case.key_pertinent_results_dict:
             state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))
-        diagnoses.append((case, await clinician.act(state, True, 0)))
+        diagnoses.append((case, await clinician.act(state, forced=True, seed=0)))
     return diagnoses
 
 
