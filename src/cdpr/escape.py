@@ -14,7 +14,7 @@ from typing import Any
 
 # Characters that control a terminal or reverse the order of letters, without line ends and tabs.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_SPACES = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")  # without the no-break space
+_SPACES = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")  # all white space but the no-break space, which stays
 
 
 def terminal(text: str) -> str:
@@ -44,7 +44,9 @@ def one_line(text: str) -> str:
     return terminal(_SPACES.sub(" ", text).strip())
 
 
-_FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")  # but not a number
+# A formula begins with = @ tab or return, or with a sign, unless the whole cell is a number such as -1.5. Apostrophes
+# in front are skipped: "'=A1" gets one more, so that `csv_text` gives it back.
+_FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")
 
 
 def csv_cell(cell: Any) -> Any:
@@ -58,8 +60,11 @@ def csv_text(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 
 
+# Patterns of single characters that begin markup. In any text: the < of a tag, the ] of a link, the & of an entity.
 _TAGS = r"<(?=[A-Za-z/!?])|\](?=[(\[:])|&(?=#?\w+;)"
+# In a name also: marks of emphasis, code, mathematics and tables, and the . or : of an address such as www.a.b, http://.
 _NAME = re.compile(rf"[\\|`*~$]|(?<!\w)_|_(?!\w)|(?<=\bwww)\.|:(?=//)|{_TAGS}", re.IGNORECASE)
+# In a sentence of ours also: a first character that would make it a heading, quotation, list or table.
 _SENTENCE = re.compile(rf"\A[#>+=|-]|{_TAGS}")
 _ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;"}
 
@@ -92,7 +97,7 @@ _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
             "ß": r"\ss{}", "ø": r"\o{}", "å": r"\aa{}",
             **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
             **{c: "\\" + c for c in "&%$#_{}"}}  # fmt: skip
-# LaTeX's accents, by the mark that Unicode combines with a letter.
+# LaTeX's accents, by the combining character of Unicode: "é" is decomposed to "e" and U+0301, and written \'{e}.
 _ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303": "~", "\u0327": "c"}
 
 
@@ -100,7 +105,7 @@ def latex(text: str) -> str:
     """Escape a text for LaTeX, on one line. A character that pdflatex cannot print becomes its code point, such as
     (U+4E2D)."""
     escaped = "".join(map(_latex_character, _SPACES.sub(" ", text).strip()))
-    # At the beginning of a table row these two would be an argument of the line end before.
+    # At the beginning of a table row, [ and * would be read as an argument of the `\\` that ends the row before.
     return f"{{}}{escaped}" if escaped.startswith(("[", "*")) else escaped
 
 
@@ -122,7 +127,7 @@ def figure(text: str) -> str:
 def html(value: Any) -> Any:
     """Replace the control characters of a text by U+FFFD, for a template that escapes markup by itself. Values of other
     types are returned unchanged."""
-    # Of the same type, since jinja2's Markup, a str that is safe already, must not be escaped again.
+    # The type is kept: a jinja2.Markup, a str whose markup is wanted, would as a plain str be escaped by the template.
     return type(value)(terminal(value)) if isinstance(value, str) and _CONTROLS.search(value) else value
 
 

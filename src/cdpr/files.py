@@ -17,7 +17,7 @@ from typing import Any
 
 from .escape import csv_cell
 
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)  # error numbers: no space left, quota of the user exceeded
 
 
 @contextlib.contextmanager
@@ -119,8 +119,10 @@ def read_table(
         with open_text(path) as lines:
             records = list(csv_records(lines))
     except csv.Error as problem:
-        raise error(f"{path}:{problem.args[1]}: not CSV ({problem.args[0]}); is the file whole?") from problem
+        fault, first_line = problem.args
+        raise error(f"{path}:{first_line}: not CSV ({fault}); is the file whole?") from problem
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as problem:
+        # An OSError has its words in `strerror`, a UnicodeDecodeError in `reason`, the others in their text.
         reason = getattr(problem, "strerror", None) or getattr(problem, "reason", None) or problem
         raise error(f"{path}: cannot be read as CSV in UTF-8: {reason}") from problem
     first, header = records[0] if records else (1, [])
@@ -130,9 +132,8 @@ def read_table(
     if len(set(header)) < len(header):
         raise error(f"{path}:{first}: a column appears twice")
     for line, fields in records[1:]:
-        if len(fields) != len(header):
-            counts = f"expected {len(header)} fields, as in the header, but the row has {len(fields)}"
-            raise error(f"{path}:{line}: {counts}")
+        if (count := len(fields)) != len(header):
+            raise error(f"{path}:{line}: expected {len(header)} fields, as in the header, but the row has {count}")
     return [(f"{path}:{line}", dict(zip(header, fields, strict=True))) for line, fields in records[1:]]
 
 

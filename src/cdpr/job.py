@@ -7,9 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PageEntry:
-    """A table or figure on the results page: the title of its ``chapter``, a ``text`` about it, and its ``file`` in the
-    results folder. Of a table, ``module`` is the Python module whose function ``sheet(settings, results)`` makes it. A
-    figure is shown on the page; one with ``apart``, whose bytes differ from run to run, is only linked."""
+    """A table or figure on the results page.
+
+    - ``chapter``: the title of its chapter; ``text``: what the page says about it.
+    - ``file``: its path in the results folder.
+    - ``module``: for a table, the Python module whose function ``sheet(settings, results)`` makes it; else empty.
+    - ``apart``: for a figure, whether the page only links it, because its bytes differ from run to run.
+    """
 
     chapter: str
     text: str

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of a file system without locks
 NO_RECORD_LOCKS = "the file system has no locks of records, which databases need"
 
 
@@ -25,6 +25,7 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     os.umask(mask := os.umask(0))  # reads the mask of new files; Python can do so only by setting it
+    # The lock file has the permissions of any new file; -1 waits for ever; any thread may release the lock.
     options: Any = {"mode": 0o666 & ~mask, "timeout": -1 if wait else 0, "thread_local": False, "poll_interval": 0.2}
     lock: FileLock | SoftFileLock = FileLock(path, fallback_to_soft=False, **options)
     try:
@@ -36,6 +37,7 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
             lock = SoftFileLock(f"{path}.held", **options)
             lock.acquire()
     except Timeout as error:
+        # The lock on `path` itself ends with its process; PATH.held stays where the whole machine crashes.
         remedy = "" if error.lock_file == str(path) else "; after a crash of its machine delete this file"
         raise TimeoutError(f"it holds {error.lock_file}{remedy}") from None
     held = ExitStack()

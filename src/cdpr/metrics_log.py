@@ -31,7 +31,7 @@ class MetricsLog:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
         if self._next < 0:
             rows = [row for row in read_metrics(self.path) if row["step"] < step]
-            # A new file begins with step 0 or 1: as if the step before that were there.
+            # The last step before this row. A stage begins with step 0 or 1, for which no row has to be there.
             last = rows[-1]["step"] if rows else min(step, 1) - 1
             if last < step - 1:
                 gap = f"the rows of steps {last + 1} to {step - 1} are gone"
@@ -46,8 +46,9 @@ class MetricsLog:
 
 
 def split_times(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
-    """Write rows of metrics to two files of JSON lines, whose lines both have the ``step``: times to ``timings``, and
-    everything else to ``metrics``. So equal runs have equal files of metrics, although they take different times."""
+    """Write rows of metrics to two files: the times in each row to ``timings``, everything else to ``metrics``. Both
+    files have one JSON object with the ``step`` per row. So equal runs have equal files of metrics, although they take
+    different times."""
     for path, has_times in ((metrics, False), (timings, True)):
         part = [{name: row[name] for name in row if name == "step" or _is_time(name) == has_times} for row in rows]
         write_text(path, _to_jsonl(part))
@@ -80,7 +81,7 @@ def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # other encodings, brackets without end
+        except (ValueError, RecursionError) as error:  # RecursionError: thousands of opening brackets
             if not whole and number == len(lines) and not line.endswith(b"\n"):
                 break
             problem = f"not JSON ({getattr(error, 'msg', error)})"

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 SECRET = "pseudonym.key"  # below `paths.state`
-_BYTES = 32
+_BYTES = 32  # of the secret key, as long as a digest of SHA-256
 
 
 class SecretError(ValueError):

@@ -28,7 +28,8 @@ class FileDigest(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """A ``run.json``: how a job made its outputs. Fields that an older record lacks are empty, its start is 1970.
+    """A ``run.json``: how a job made its outputs. Fields that are missing in an older record are empty; a missing
+    ``started`` is 1970.
 
     - ``stage``, ``options``, ``seed``: the job, such as ``train_policy`` with ``{"run": "cdpr-seed0"}``.
     - ``run_key``: the digest of everything that decided the outputs; ``code_digest``: that of the code alone.
@@ -40,6 +41,7 @@ class RunRecord(BaseModel):
     - ``versions``, ``commit``: those of Python and packages, and the commit of git.
     """
 
+    # Errors quote no value of a file. A metric without a value is written as NaN, not as null.
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True, ser_json_inf_nan="constants")
 
     schema_version: int = 2
@@ -69,7 +71,7 @@ class RunRecord(BaseModel):
             return cls.model_validate_json(path.read_bytes())
         except ValidationError as error:
             first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
+            field = ".".join(map(str, first["loc"]))  # empty where the file is no JSON at all
             problem = f"field {field!r}: {first['msg']}" if field else first["msg"]
             again = f"remove it and run snakemake again: {path.parent} is made anew"
             raise UnreadableRecord(f"{path}: no run.json ({problem}); {again}") from error
@@ -98,14 +100,16 @@ class RunRecord(BaseModel):
         return digests
 
     def describe_exchange(self, record: Path) -> str:
-        """Check that this record, the file ``record``, is in a folder of its own job: the outputs that it lists and its
-        options name a run and data set, and so does the folder. Returns a message where the folder is that of another
-        job, because files were exchanged, and else an empty text. Results that were moved as a whole are no problem.
+        """Check that this record, the file ``record``, is in the folder of its own job. Returns a message where it is
+        in that of another job, because files were exchanged; otherwise an empty text.
+
+        Compared are the folders that are named after options of the job (a run, a data set), and those below them, in
+        the recorded paths of its outputs. So results may be moved as a whole.
         """
         for output in self.outputs.values():
             folders = Path(output.path).parent.parts
             of_options = [index for index, folder in enumerate(folders) if folder in self.options.values()]
-            # From the folder that is named after the run or data set on: ("cdpr-seed0",).
+            # Of ("results", "training", "cdpr-seed0") the last one, for the option run = cdpr-seed0.
             own_folders = folders[of_options[0] :] if of_options else ()
             if own_folders and record.parent.parts[-len(own_folders) :] != own_folders:
                 job = job_name(self.stage, self.options)
@@ -117,7 +121,8 @@ class RunRecord(BaseModel):
         """The name of the run in MLflow, unique in its experiment: ``cdpr-seed0`` for a training,
         ``cdpr-seed0/private`` for an evaluation, ``ingest_dataset/private`` for any other stage."""
         parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
-        needs_stage = self.experiment == PIPELINE or not parts  # other experiments have a single stage
+        # The experiment PIPELINE has jobs of many stages; every other experiment has those of one stage.
+        needs_stage = self.experiment == PIPELINE or not parts
         return "/".join([self.stage, *parts] if needs_stage else parts)
 
 
@@ -127,8 +132,10 @@ def job_name(stage: str, options: Mapping[str, str]) -> str:
 
 
 def record_files(results: Path) -> list[Path]:
-    """Find all records (``run.json``) in a results folder; returns their paths, sorted. Left out are records of other
-    results in it (``results/ci``, which have their own lock), and folders with the name of a record, which belong to
-    running jobs."""
+    """Find all records (``run.json``, ``NAME.run.json``) in a results folder; returns their paths, sorted.
+
+    Left out are records of other results in it, such as those in ``results/ci``, which is known by its own file
+    ``.lock``. Left out are also folders whose name ends like that of a record: running jobs write into them.
+    """
     others = {path.parent for path in results.rglob(".lock")} - {results}
     return sorted(path for path in results.rglob("*run.json") if path.is_file() and others.isdisjoint(path.parents))

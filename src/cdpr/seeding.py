@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
-_NOTHING: Any = object()
+_NOTHING: Any = object()  # fills the rounds of a sample where a kind has no more items
 
 
 def derive_seed(*parts: object) -> int:
     """Compute a 63-bit seed from ``parts``: numbers, strings and tuples of them. Equal parts give equal seeds. For
     example ``derive_seed(1, "case")`` and ``derive_seed(2, "case")`` give independent random numbers."""
+    # Shifted by one bit, so that the seed fits a signed number of 64 bits too.
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
 
 
