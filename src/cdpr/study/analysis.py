@@ -22,7 +22,7 @@ from .rubric import dimensions
 
 # P-values after Holm's correction over the dimensions, each with the name of the p-value that it corrects.
 _CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}
-_ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more
+_ALPHA_RESAMPLES = 500  # fewer than for means, as each alpha is slow; with more, its ends move by less than .005
 
 
 class Interval(Record):
@@ -41,8 +41,8 @@ class Comparison(Record):
     - ``holm``, ``holm_zeros_dropped``, ``holm_permutation``: the p-values ``p``, ``p_zeros_dropped`` and
       ``p_permutation`` after Holm's correction over the dimensions, which are the paper's family of tests.
     - ``holm_all``: ``p`` after Holm's correction over all comparisons of the study.
-    - ``states_needed``: how many states would show a difference of 0.5 points, where differences between states have
-      the standard deviation ``sd``.
+    - ``states_needed``: how many states a study needs to find a mean difference of 0.5 points, if the differences have
+      the standard deviation ``sd``; None where ``sd`` is 0.
     - The other fields are explained at :func:`~cdpr.study.statistics.compare_pairs`, which computes them.
     """
 
@@ -283,10 +283,10 @@ def _comparisons(settings: Settings, table: ScoreTable, draws: np.ndarray) -> tu
     """Compare our run with each other run on each dimension. ``draws`` [dimensions, runs, resamples] are resampled
     means. Where two runs have no state in common there is no comparison."""
     rows = []
-    for run_index, run in enumerate(table.runs):
+    for run_index, run in enumerate(table.runs[1:], start=1):  # run 0 is ours
         for index, name in enumerate(dimensions()):
             differences = table.differences(index, run_index)
-            if run_index == 0 or not len(differences):  # run 0 is ours
+            if not len(differences):
                 continue
             low, high = percentile_interval(draws[index, 0] - draws[index, run_index])
             seed = derive_seed(settings.study.seed, "permutation", run, name)
@@ -296,7 +296,7 @@ def _comparisons(settings: Settings, table: ScoreTable, draws: np.ndarray) -> tu
         return ()
     tests = pd.DataFrame(rows)
     tests["holm_all"] = holm(tests["p"])
-    for corrected, raw in _CORRECTED.items():
+    for corrected, raw in _CORRECTED.items():  # for each run separately, over the dimensions
         tests[corrected] = tests.groupby("than")[raw].transform(holm)
     comparisons = []
     for test in tests.to_dict("records"):

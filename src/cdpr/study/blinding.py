@@ -14,12 +14,16 @@ from ..seeding import derive_seed
 from ..settings.schema import Study
 from .records import Content, Proposal, Record, StudyError, StudyState
 
-_LETTERS = "ABCDEFGH"
+_LETTERS = "ABCDEFGH"  # as many as `study.methods` may have names
 
 
 class Card(Record):
-    """A proposal in one rater's form. ``code`` is its name in this form alone. ``content`` is its name in the study
-    (:attr:`Items.contents`). ``letter`` is what the rater reads above it."""
+    """A proposal in one rater's form.
+
+    - ``code``: its name in this form; every form has another one for the same proposal.
+    - ``content``: its name in the whole study (:attr:`Items.contents`).
+    - ``letter``: the heading that the rater reads above it, A to H.
+    """
 
     code: str
     content: str
@@ -36,8 +40,9 @@ class Page(Record):
 class Items(Record):
     """All that is rated, without authors. Forms are written from it, and returned ratings are checked with it.
 
-    ``forms`` has the pages of each rater, ``contents`` by name what each proposal says. ``study`` names the study: it
-    is a digest of forms, contents and presentations.
+    - ``forms``: the pages of each rater, by the rater's name.
+    - ``contents``: what each proposal says, by its name in the study.
+    - ``study``: the name of the study, a digest of forms, contents and presentations.
     """
 
     study: str
@@ -56,8 +61,9 @@ class Items(Record):
 class Key(Record):
     """The key of a ``study``, which says who proposed what; raters must not see it.
 
-    ``runs`` maps the name of each content to the runs that proposed it. ``compared`` lists all runs, ours first.
-    ``left_out`` has the reason for each method that could not be compared.
+    - ``compared``: all compared runs, ours first.
+    - ``left_out``: the reason for each method that could not be compared.
+    - ``runs``: the runs that proposed each content, by the name of the content.
     """
 
     study: str
@@ -133,7 +139,7 @@ def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[s
     for state in rng.permutation(list(names_by_state)).tolist():
         cards = []
         for letter, name in zip(_LETTERS, rng.permutation(names_by_state[state]).tolist(), strict=False):
-            # A letter comes first, so that no program takes a code such as 1e5 for a number.
+            # The c comes first, so that no spreadsheet takes a code such as 1e5 for a number.
             code = "c" + _random_code(rater, seed, name)[1:]
             cards.append(Card(code=code, content=name, letter=letter))
         pages.append(Page(state=state, cards=tuple(cards)))

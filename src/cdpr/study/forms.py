@@ -113,7 +113,8 @@ def protocol(
     it."""
     states_by_turn = Counter((state.dataset, state.turn) for state in states)
     cases = {name: len({state.note_id for state in states if state.dataset == name}) for name in BENCHMARKS}
-    # Who knows the seed and this program can compute the codes. Physicians rate real cases.
+    # Whoever knows the seed can compute the codes, and so the authors. That matters for real cases, where physicians
+    # rate: the protocol then warns of the seed that everyone knows, the default one.
     has_known_seed = settings.study.seed == Study.model_fields["seed"].default and not all_synthetic(settings)
     return environment(templates).get_template("protocol.md").render(
         items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states),

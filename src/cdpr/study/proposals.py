@@ -22,10 +22,10 @@ from ..settings import AgentEntry, Settings, model_of
 from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines
 from .sampling import open_agent
 
-# Lines of a reply that hold the action, and the labels before reasons.
+# A line with the action of a reply, such as "ACTION: REQUEST_TEST(Lactate)"; the label of its reasons, "THINKING: ".
 _ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DIAGNOSIS)\W*:.*$", re.MULTILINE | re.I)
 _LABEL = re.compile(r"^\W*(?:THINKING|Reason)\W*:[ \t*]*", re.MULTILINE | re.IGNORECASE)
-# Verbs of the grammar: a policy that repeats one where a name belongs has named nothing.
+# Verbs of the grammar of actions. A weak policy may write one where the name of a test or disease belongs.
 _VERB = re.compile("REQUEST_TEST|FINAL_DIAGNOSIS")
 # Names by which a reply may give its author away, with sizes and versions behind them. GPT alone is an enzyme.
 _NAMES = (
@@ -109,7 +109,7 @@ async def propose(
     proposal = Proposal(state=digest, run=run, reasoning=reasoning)
     if diagnosis := _named_diagnosis(action):
         return proposal.model_copy(update={"kind": "diagnosis", "action": diagnosis})
-    if not isinstance(action, RequestTest) or _VERB.search(action.name):
+    if not isinstance(action, RequestTest) or _VERB.search(action.name):  # neither a diagnosis nor a request
         return proposal
     leaning = ""
     if not reasoning:
@@ -121,8 +121,8 @@ async def propose(
 
 
 def _named_diagnosis(action: Action) -> str:
-    """Return the text of an action that is a diagnosis; empty for other actions, and for one that repeats the grammar
-    in place of a name."""
+    """Return the text of an action that is a diagnosis. Empty for any other action, and for a diagnosis that has a verb
+    of the grammar where the disease belongs."""
     return action.text if isinstance(action, FinalDiagnosis) and not _VERB.search(action.text) else ""
 
 

@@ -99,7 +99,7 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
     for path in list_files(paths):
         try:
             form = Form(path=path, **json.loads(path.read_bytes()))
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, RecursionError):  # no JSON or no form, no JSON object, endless brackets
             remedy = _REMEDIES.get(path.suffix.lower(), _REMEDY)
             problems.append(f"{path}: cannot be read: {remedy}")
             continue

@@ -32,8 +32,12 @@ class Record(BaseModel):
 
 
 class Finding(Record):
-    """One request before a state: the name of the ``examination`` (empty for an unreadable reply), the ``kind`` and the
-    ``text`` of the answer that the agent saw, and its charge in US dollars."""
+    """One request before a state, with its answer.
+
+    - ``kind``: the kind of the answer; ``text``: what the agent read.
+    - ``examination``: the name of the requested examination; empty for an unreadable reply.
+    - ``usd``: what the request was charged, in US dollars.
+    """
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget"]
     examination: str
@@ -87,9 +91,13 @@ class Proposal(Content):
 
 
 class StateMeans(Record):
-    """The mean scores of one run at one state: means over raters by dimension, None without a rating. ``state`` is the
-    digest of the state. ``dataset``, ``note_id``, ``turn`` and ``source`` are copied from its :class:`StudyState`,
-    ``kind`` and ``action`` from the run's :class:`Content`."""
+    """The mean scores of one run at one state.
+
+    - ``means``: means over raters by dimension, None without a rating.
+    - ``state``: the digest of the state.
+    - ``dataset``, ``note_id``, ``turn``, ``source``: copied from its :class:`StudyState`.
+    - ``kind``, ``action``: copied from the :class:`Content` of the ``run``.
+    """
 
     state: str
     dataset: str
@@ -127,7 +135,8 @@ def read_lines(path: Path, kind: type[Line]) -> list[Line]:
             lines.append(kind.model_validate_json(line))
         except ValidationError as error:
             first = error.errors()[0]
-            location = first["loc"][0] if first["loc"] else ""  # an unknown field is itself a text of the line
+            location = first["loc"][0] if first["loc"] else ""
+            # The name of an unknown field is a text of the line too, so it is not quoted.
             field = location if location in kind.model_fields else "line"
             raise StudyError(f"{path}:{number}: field {field!r}: {first['msg']}; remove the file and start snakemake "
                              "again") from None  # fmt: skip

@@ -55,15 +55,17 @@ def open_agent(
     """Open the agent of the job's run, decoding greedily, with its environment. ``credentialed`` says that the cases
     are under a data use agreement.
 
-    Returns the environment, the agent, and the records that text of credentialed cases goes to a model on another
-    machine (None for a model on this machine). From then on errors, recordings and bills of model calls name the run.
-    Raises GovernanceError where the agreement forbids the agent's model or a judge."""
+    Returns the environment, the agent, and one disclosure for the agent's model and for each judge: a record that text
+    of credentialed cases goes to another machine, None for a model on this machine. From then on errors, recordings and
+    bills of model calls name the run. Raises GovernanceError where the agreement forbids the agent's model or a judge.
+    """
     run, policy = job.options["run"], job.inputs.get("policy")
     SYSTEM.set(run)
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
     disclosures = [spec.check(dataset) if spec else None, *check_judges(settings, dataset, credentialed=credentialed)]
     environment = open_environment(settings, credentialed=credentialed)
-    agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
+    greedy = 0.0  # temperature
+    agent = build_agent(settings, run, policy, greedy, dataset, credentialed=credentialed)
     return environment, agent, disclosures
 
 

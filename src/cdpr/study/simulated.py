@@ -49,15 +49,18 @@ def simulate_scores(
     ``cards`` are the proposals in the rater's form. ``qualities`` has for each content an array [dimensions] from 0 to
     1; 0.5 is the middle of the scale. The habits of a rater depend on ``seed`` and its name alone.
     """
+    # The sizes of habits are assumptions; they are not fitted to physicians.
     habits = np.random.default_rng(derive_seed(seed, "habits", rater))
-    # In points: how kindly the rater scores in all, and on each dimension; and how far apart good and bad are scored.
+    # How many points the rater gives too much or too little in all (leniency) and on each dimension (drift), and by
+    # which factor good and bad proposals are farther apart or closer than their qualities (contrast).
     leniency, contrast = habits.normal(0, 0.25), habits.uniform(0.85, 1.1)
     drift = habits.normal(0, 0.15, len(dimensions()))
-    # Standard deviations, in points, of what changes from proposal to proposal, and from score to score.
+    # Standard deviations in points: of an error that all scores of a proposal share (mood), and of one of each score.
     mood, noise = habits.uniform(0.15, 0.3), habits.uniform(0.35, 0.55)
     scores = {}
     for card in cards:
         rng = np.random.default_rng(derive_seed(seed, rater, card.content))
+        # Without habits the quality 0 gives 1 point, 0.5 gives 3, and 1 gives 5.
         points = 3 + contrast * 4 * (qualities[card.content] - 0.5) + leniency + drift
         points = points + rng.normal(0, mood) + rng.normal(0, noise, len(points))
         rounded = np.clip(np.rint(points), 1, 5).astype(int).tolist()
@@ -100,11 +103,12 @@ class Assessor:
     def _assess_reasoning(self, state: StudyState, content: Content, posterior: np.ndarray) -> Sequence[float]:
         """Compute completeness and support of the reasoning in a proposal, both from 0 to 1.
 
-        Two measures of both are averaged. The first looks at the disease that the proposal names (its diagnosis, or the
-        one that the agent leans to): completeness is the probability of this disease divided by that of the likeliest
-        disease; support is its probability divided by the sum with that of its strongest rival. The second looks at the
-        findings that the reasoning states (:meth:`_compare_findings`). Where only one measure is possible it is taken
-        alone; where none is, both numbers are 0.
+        Both are measured in two ways, and averaged over those that are possible; both are 0 where none is.
+
+        - By the disease that the proposal names, in its diagnosis or as the agent's ``leaning``, and the ``posterior``
+          [diseases]. Completeness is the probability of this disease divided by that of the likeliest disease. Support
+          is the probability p of this disease divided by p + q, where q is that of the likeliest other disease.
+        - By the findings that the reasoning states (:meth:`_compare_findings`).
         """
         disease = self._disease_index(content.action if content.kind == "diagnosis" else content.leaning)
         measures: list[tuple[float, float]] = []
@@ -134,12 +138,17 @@ class Assessor:
         return correct / max(1, len(known)), correct / len(stated)
 
     def _assess_diagnosis(self, content: Content, posterior: np.ndarray) -> Sequence[float]:
-        """Compute relevance, gain and cost-effectiveness of a diagnosis, each from 0 to 1. Gain is the probability of
-        the disease. Relevance is the geometric mean of this probability and its ratio to the likeliest disease's.
-        Cost-effectiveness is the gain, reduced by what one more examination could add to the probability of being
-        right."""
+        """Compute relevance, gain and cost-effectiveness of a diagnosis, each from 0 to 1. ``posterior`` [diseases] are
+        the probabilities of the diseases.
+
+        - Gain is the probability of the diagnosed disease.
+        - Relevance is the geometric mean of the gain, and of its ratio to the probability of the likeliest disease.
+        - Cost-effectiveness is the gain, reduced by what one more examination could add to the probability of being
+          right.
+        """
         disease = self._disease_index(content.action)
-        gain, best = 0.0 if disease is None else float(posterior[disease]), float(posterior.max())
+        gain = 0.0 if disease is None else float(posterior[disease])
+        best = float(posterior.max())
         relevance = gain / best**0.5  # sqrt(gain * gain / best)
         missed = float(np.max(self.doctor.expected_best(posterior))) - best
         # An examination that could add half a point of probability, or more, leaves nothing.
@@ -147,10 +156,15 @@ class Assessor:
         return relevance, gain, cost_effectiveness
 
     def _assess_request(self, state: StudyState, content: Content) -> Sequence[float]:
-        """Compute relevance, gain and cost-effectiveness of a request, each from 0 to 1: its information about the
-        likeliest diseases, its information about the disease, and the latter per dollar. Each is divided by that of the
-        best examination without a result, and the square root is taken. All are 0 for an unknown examination and for
-        one whose result is known."""
+        """Compute relevance, gain and cost-effectiveness of a request, each from 0 to 1. They are the square roots of
+        ratios: a value of the requested examination, divided by the largest value of any examination without a result.
+
+        - Relevance: the value is the information about which of the likeliest diseases the patient has.
+        - Gain: the value is the information about the disease, among all diseases.
+        - Cost-effectiveness: the value is the information about the disease per dollar.
+
+        All are 0 for an unknown examination and for one whose result is known.
+        """
         exams = self.doctor.exams
         name = canonical_name(content.action) if content.kind == "request" else None
         known = {canonical_name(finding.examination) for finding in state.found if finding.kind == "result"}

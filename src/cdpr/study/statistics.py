@@ -8,9 +8,10 @@ from numpy.typing import ArrayLike
 
 from .rubric import SCALE
 
-LEVEL = 0.05  # of significance, after Holm's correction (paper)
-TARGET = 0.5  # points that a study should be able to find
-DECIMALS = 9  # of means of scores: equal means, computed in another order, stay equal, and are ties in rank tests
+LEVEL = 0.05  # the significance level, for p-values after Holm's correction (paper)
+TARGET = 0.5  # the difference between two mean scores, in points, that a study should be able to find
+# Mean scores are rounded to so many decimals: equal means that were summed in another order are ties in rank tests.
+DECIMALS = 9
 
 
 def krippendorff_alpha(ratings: ArrayLike) -> float | None:
@@ -45,7 +46,7 @@ def resample_clusters(clusters: Sequence[object], resamples: int, seed: int) -> 
     ``clusters`` has the cluster of each item, such as its case. Returns how often each item is drawn, shape [resamples,
     items].
     """
-    # np.unique needs values that can be sorted: the text of a cluster stands for it.
+    # np.unique needs values that can be sorted: each cluster is represented by its text.
     names, cluster_of_item = np.unique(np.asarray([repr(name) for name in clusters]), return_inverse=True)
     counts = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
     return counts[:, cluster_of_item]
@@ -91,14 +92,16 @@ def signed_rank_p_value(differences: np.ndarray, zeros: str) -> float:
 
 
 def permutation_p_value(differences: np.ndarray, permutations: int, seed: int) -> float:
-    """Compute the two-sided p-value of the mean of ``differences`` [states]: the share of ``permutations`` random
-    choices of their signs, and the observed signs as one more, with a mean as far from zero as the observed one
-    (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros have no sign and are left out. Returns 1 where
-    nothing differs."""
+    """Compute the two-sided p-value of the mean of ``differences`` [states] by random signs: the share of choices of
+    signs whose mean is at least as far from zero as the observed one. The choices are ``permutations`` random ones and
+    the observed signs (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros have no sign and are left out.
+    Returns 1 where nothing differs."""
     nonzero = differences[differences != 0]
     if not len(nonzero):
         return 1.0
-    signs = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(nonzero)), dtype=np.int8) * 2.0 - 1.0
+    zeros_and_ones = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(nonzero)), dtype=np.int8)
+    signs = zeros_and_ones * 2.0 - 1.0  # -1 or 1
+    # Sums instead of means, which have the same order; 1e-9 is for sums that differ by rounding alone.
     at_least_observed = (abs(signs @ nonzero) >= abs(nonzero.sum()) - 1e-9).sum()
     return float((at_least_observed + 1) / (permutations + 1))
 
@@ -127,6 +130,7 @@ def hodges_lehmann(differences: np.ndarray) -> tuple[float, float, float]:
     walsh = np.sort((differences[first] + differences[second]) / 2)
     # Mean and standard deviation of the signed-rank statistic where nothing differs; 1.96 for 95%.
     mean, deviation = count * (count + 1) / 4, math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    # The lower end is the average of this rank, from 0. With few differences it is kept within the lower half.
     rank = min(max(math.floor(mean - 1.959964 * deviation), 0), (len(walsh) - 1) // 2)
     return float(walsh[rank]), float(np.median(walsh)), float(walsh[-1 - rank])
 
@@ -137,12 +141,12 @@ def states_needed(difference: float, sd: float, tests: int = 1) -> int:
     ``sd`` is the standard deviation of the differences, in points like ``difference``. The level is :data:`LEVEL`
     divided by the number of ``tests`` (Bonferroni's correction, which is never less strict than Holm's). The number is
     that of the t-test, divided by the asymptotic efficiency of the signed-rank test for normal differences, 3 / pi
-    (Lehmann, Nonparametrics (1975)). It is at least six, since fewer states reach no p below .05. Raises ValueError for
-    no difference or no spread.
+    (Lehmann, Nonparametrics (1975)). It is at least six, since fewer states reach no p below .05. Raises ValueError
+    where ``difference`` or ``sd`` is not above 0, and where ``tests`` is below 1.
     """
     from scipy.stats import norm
 
     if difference <= 0 or sd <= 0 or tests < 1:
         raise ValueError(f"need difference, sd > 0 and tests >= 1, got {difference}, {sd} and {tests}")
-    z = norm.ppf(1 - LEVEL / tests / 2) + norm.ppf(0.8)
+    z = norm.ppf(1 - LEVEL / tests / 2) + norm.ppf(0.8)  # quantiles of the two-sided level and of the power
     return max(6, math.ceil((z * sd / difference) ** 2 * math.pi / 3))
