@@ -74,7 +74,7 @@ class Meter:
         # Without the replies of the assistant, since chat templates remove the model's thoughts from them.
         fewest = sum(_fewest_tokens(message["content"]) for message in messages if message["role"] != "assistant")
         earlier = texts[:-2]  # the conversation before the last reply and the last user message
-        if earlier in self.prompts:
+        if earlier in self.prompts:  # the prompt holds all of it and the new message
             fewest = max(fewest, self.prompts[earlier] + _fewest_tokens(texts[-1]))
         self.prompts[texts] = reported
         return reported < fewest
@@ -87,7 +87,7 @@ def _fewest_tokens(text: str) -> int:
 
 
 _CHINESE = re.compile("[\u3400-\u9fff]")
-# The suffix that providers append to the name of a model: a date, or the version of a preview.
+# The suffix that providers append to the name of a model: a date, or the version of a preview ("-preview-09-2025").
 _SNAPSHOT = re.compile(r"([-@:.](\d+|latest|preview|exp))*")
 
 
@@ -149,7 +149,7 @@ class AgentModel(Model):
         """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``, and count them.
         Raises SettingsError for a model that takes only messages."""
         if self.tokenizer is None:
-            return await super().sample(prompt_ids, samples, sampling, seed)
+            return await super().sample(prompt_ids, samples, sampling, seed)  # raises
         completions = await self.model.sample(prompt_ids, samples, sampling, seed)
         current_meter().count(completions)
         return completions
@@ -179,6 +179,7 @@ class AgentModel(Model):
         """Return the completion with only its answer as text (:func:`cut_answer`), and count it as ``unmarked`` where
         no mark of the answer was found."""
         text, is_marked = cut_answer(completion.text, self.entry.answer)
+        # Completions of these two reasons have no text that could be marked.
         current_meter().unmarked += not is_marked and completion.finish_reason not in ("too_long", "failed")
         return replace(completion, text=text)
 
@@ -200,7 +201,7 @@ def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
             last = matches[-1]
             answer = last[1] if last.re.groups else text[last.end() :]
             return answer.strip(), True
-    return text, not expressions
+    return text, not expressions  # without expressions no mark is expected, so none is missing
 
 
 def _fold_system(messages: Messages) -> Messages:

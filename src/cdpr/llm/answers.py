@@ -25,7 +25,8 @@ _IS_MONEY = re.compile(r"(insufficient|current)_(quota|balance|credit|fund)|cred
 _IS_TOO_LONG = re.compile(r"context_(length|size|window)|request_too_large|^input_tokens$|string_|token_limit")
 _IS_REFUSAL = re.compile(r"content_(filter|policy)|^responsibleai|^invalid_prompt|inspection_?failed|^safety|^refusal")
 # These errors have no name of their own: exhausted credit (Anthropic), refused content (DeepSeek, OpenRouter), and a
-# conversation that is too long (vLLM, SGLang, Google, Anthropic). Other words cost one more request.
+# conversation that is too long (vLLM, SGLang, Google, Anthropic). Errors in other words are not recognised: one more
+# request with harmless words then tells whether the conversation is their cause (server.ServedModel).
 _SAYS_MONEY = re.compile(r"credit balance is too low|reached your specified api usage limits", re.IGNORECASE)
 _SAYS_REFUSAL = re.compile(r"content exists risk|'flagged_input'", re.IGNORECASE)
 _SAYS_TOO_LONG = re.compile(
@@ -33,6 +34,7 @@ _SAYS_TOO_LONG = re.compile(
     r"prompt is too long",
     re.IGNORECASE,
 )
+# Fields of a request that some models refuse, so that their errors name them.
 _FIELDS = ("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "reasoning_effort")
 # Of a content that is a list of parts: the types whose text is not part of the answer.
 _HIDDEN_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reference"})
@@ -66,6 +68,7 @@ def read_openai(answer: Any) -> Completion:
         finish, content = "refusal", refusal  # the text that a content filter left over is no answer
     else:
         content = choice.message.content  # None: only thoughts, which the server keeps apart
+    # (), (): neither token ids nor log-probabilities are in the answer.
     return Completion(read_content(content or ""), (), (), finish, read_usage(answer), _read_model_name(answer))
 
 
@@ -76,6 +79,7 @@ def read_anthropic(answer: Any) -> Completion:
     text = "".join(block.text for block in answer.content if block.type == "text")
     if finish == "refusal":  # text before a refusal is no answer
         text = ""
+    # (), (): neither token ids nor log-probabilities are in the answer.
     return Completion(read_content(text), (), (), finish, read_usage(answer), _read_model_name(answer))
 
 
@@ -87,12 +91,12 @@ def read_prompt_logprobs(answer: Any) -> Completion:
     ``logprobs`` are those of all prompt tokens but the first. Raises the same errors as :func:`read_openai`.
     """
     choice = answer.choices[0]
-    parse_finish_reason(choice.finish_reason)  # raises
+    parse_finish_reason(choice.finish_reason)  # only to raise UnfinishedAnswer for an unknown one
     # Of each dictionary the first entry, that of the prompt's own token; likelier tokens may follow it.
     entries = [next(iter(alternatives.items())) for alternatives in choice.prompt_logprobs[1:]]
     ids = tuple(int(token) for token, _ in entries)
     logprobs = tuple(float(entry["logprob"]) for _, entry in entries)
-    return Completion("", ids, logprobs, "length", read_usage(answer))
+    return Completion("", ids, logprobs, "length", read_usage(answer))  # "length": any reason of a finished answer
 
 
 def continuation_logprobs(continuation: Ids, start: int, ids: Ids, logprobs: Sequence[float]) -> tuple[float, ...]:
@@ -164,7 +168,7 @@ def find_error(answer: Any) -> tuple[int, Any] | None:
     if not error:
         return None
     code = str(error.get("code")) if isinstance(error, Mapping) else ""
-    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 500
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 500  # other codes are words or numbers of the gateway
     return status, error
 
 
@@ -183,7 +187,8 @@ def classify_error(status: int, body: Any) -> Completion | Literal["no money"] |
 
     if status == 402 or is_named(_IS_MONEY) or _SAYS_MONEY.search(text):
         return "no money"
-    may_be_conversation = status in CONVERSATION_ERRORS  # else the words of the text are about something else
+    # With any other status the error is not about the conversation, even if its text has such words.
+    may_be_conversation = status in CONVERSATION_ERRORS
     if status == 413 or is_named(_IS_TOO_LONG) or (may_be_conversation and _SAYS_TOO_LONG.search(text)):
         return TOO_LONG
     is_refusal = is_named(_IS_REFUSAL) or (may_be_conversation and _SAYS_REFUSAL.search(text))
@@ -214,9 +219,9 @@ def parse_retry_after(headers: Mapping[str, str]) -> float:
     ``retry-after-ms``, or in ``Retry-After`` as seconds or as a date. Returns 0 where both are missing or of another
     form."""
     wait, milliseconds = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
-    for text, unit in ((milliseconds, 1000), (wait, 1)):
+    for text, units_per_second in ((milliseconds, 1000), (wait, 1)):
         if re.fullmatch(r"\d+(\.\d+)?", text):
-            return float(text) / unit
+            return float(text) / units_per_second
     try:
         return max(0.0, parsedate_to_datetime(wait).timestamp() - time.time())
     except ValueError:

@@ -26,9 +26,11 @@ from . import recording
 from .recording import AnswerRow, Recordings, canonical_json
 
 _MEMBER = "answers.jsonl"  # of the zip file
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of the member, always the same
-_MOST_COMPRESSED = 200  # times that text of an archive may be larger than its compressed form, above a megabyte
-_IMPORTED = "imported"  # the data set of answers from an archive, which are about open cases
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of the member, the first that a zip file can have
+# An archive whose text is over this many times larger than its compressed form is refused: it may be made to fill the
+# memory.
+_MOST_COMPRESSED = 200
+_IMPORTED = "imported"  # in place of a data set, for answers from an archive, which are all about open cases
 # Errors of reading a damaged archive; RuntimeError: encrypted, or an unknown compression.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError, UnicodeDecodeError)
 
@@ -73,8 +75,8 @@ def export_recordings(
     (:func:`withheld`) are left out. Raises ArchiveError where the answer to the same question was also recorded for a
     credentialed case, and where no answer is left to write.
     """
-    users = _users_by_question(state, False, systems)  # of answers about open cases
-    private_users = _users_by_question(state, True, systems)
+    users = _users_by_question(state, systems, credentialed=False)
+    private_users = _users_by_question(state, systems, credentialed=True)
     for question in withheld(state, systems, credentialed):
         private_users[question] = users.pop(question)
     if not users:
@@ -93,7 +95,7 @@ def export_recordings(
         row = AnswerRow(*journal.read("SELECT * FROM answers WHERE question = ?", (question,))[0])
         content = {"systems": names, "asked": json.loads(row.asked), "answer": json.loads(row.answer)}
         lines.append(canonical_json(row._asdict() | content) + "\n")
-    member = zipfile.ZipInfo(_MEMBER, _EPOCH)  # without the time of now, so that equal answers give equal bytes
+    member = zipfile.ZipInfo(_MEMBER, _EPOCH)  # a fixed date, so that equal answers give equal bytes
     with replacing(file) as partial, zipfile.ZipFile(partial, "w") as archive:
         archive.writestr(member, "".join(lines), zipfile.ZIP_DEFLATED)
     return len(users)
@@ -107,7 +109,7 @@ def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection
     With ``systems`` (agents, judges, matchers) only questions that these use are listed. The list is empty where
     ``credentialed`` is.
     """
-    users = _users_by_question(state, False, systems)
+    users = _users_by_question(state, systems, credentialed=False)
     if not users or not credentialed:
         return []
     datasets: dict[str, set[str]] = defaultdict(set)  # of each question
@@ -118,7 +120,7 @@ def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection
     return [question for question in users if not datasets[question] or datasets[question] & {*credentialed}]
 
 
-def _users_by_question(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
+def _users_by_question(state: str | Path, systems: Sequence[str], *, credentialed: bool) -> dict[str, list[str]]:
     """Read which systems (agents, judges, matchers) use the recorded answer to each question: their names by the key of
     the question, in the order of the keys. A question is a request to a model, with everything that decides the answer;
     its key is a digest.
@@ -156,12 +158,13 @@ def _read_lines(file: str | Path) -> Iterator[str]:
     try:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             member = archive.getinfo(_MEMBER)
+            # At least a megabyte counts as compressed, so that texts of up to 200 MiB are always accepted.
             if member.file_size > _MOST_COMPRESSED * max(member.compress_size, 2**20):
                 problem = f"would become {member.file_size:,} bytes: no archive of recordings"
                 raise ArchiveError(f"{file}: {problem}; nothing was imported")
             yield from io.TextIOWrapper(lines, encoding="utf-8")
     except _DAMAGED as error:
-        if getattr(error, "filename", None):  # no such file
+        if getattr(error, "filename", None):  # the file itself cannot be opened: Python's message says why
             raise
         raise ArchiveError(f"{file}: no archive of recordings ({type(error).__name__}); fetch it again") from error
 
@@ -178,8 +181,9 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
         answer = recording.write_answer(recording.read_answer(canonical_json(line.answer)))
         if line.question != recording.question_key(asked):
             raise ValueError("the digest of another question")
-        repaired = json.loads(answer)  # read_answer repairs what no server can have given, and adds missing fields
-        if repaired | line.answer != repaired:
+        # `read_answer` adds missing fields, and repairs what no server can have given: then a field has changed.
+        read_back = json.loads(answer)
+        if {**read_back, **line.answer} != read_back:
             raise ValueError("an answer that no server gave")
     except ValueError as error:
         remedy = "the archive is damaged or was edited, fetch it again"

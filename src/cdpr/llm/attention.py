@@ -16,11 +16,13 @@ from torch import Tensor
 from .prefix_cache import PrefixCache
 from .transformer import Transformer
 
-_SCORES = 2**20  # scores of the prefill's attention computed at a time, to stay within the processor's cache
-_KEYS = 2**18  # numbers of the keys that decoding reads at a time, on a processor, for the same reason
+_SCORES = 2**20  # attention scores that a prefill computes at a time, so that they fit into the processor's cache
+_KEYS = 2**18  # elements of the keys that a decoding step reads at a time on a CPU, for the same reason
 _ALIKE = 1.25  # ratio of most to fewest new tokens up to which prompts are padded together
-_MOVED = 64  # prompts that are moved at a time
-_ALIVE = 0.8  # share of unfinished prompts below which their keys and values are moved together
+_MOVED = 64  # prompts whose keys are moved at a time, because the copy needs memory
+# While a smaller share of the prompts has unfinished completions, the keys and values of the others are dropped, which
+# saves computation but costs a copy.
+_ALIVE = 0.8
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Prompts:
         """Keep only the keys and values of the prompts ``rows`` (int64 ``[kept]``, ascending) and return them. They are
         moved to the front of the same memory, which overwrites those of the other prompts."""
         for tensor in (*self.keys, *self.values):
+            # From front to back: as ``rows`` ascends, no row is overwritten before it is read.
             for start in range(0, len(rows), _MOVED):
                 some = rows[start : start + _MOVED]
                 tensor[start : start + len(some)] = tensor.index_select(0, some)
@@ -238,7 +241,7 @@ class Branches:
             cached[:, :, -1] = new.view(cells, cached.shape[1], -1)
         query = query.view(len(self.prompts), self.width, -1)
         keys, values, bias = self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias
-        # Prompts at a time: on a CPU so few that their keys stay in its cache.
+        # The number of prompts at a time: on a CPU so few that their keys stay in its cache, else all.
         step = max(1, _KEYS // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
         parts = []
         for start in range(0, len(keys), step):
@@ -260,12 +263,12 @@ class Branches:
     def _make_room(self, source: Tensor | None) -> None:
         """Make room for one more token in every cell of the grid of keys and values, and move the cells: cell c gets
         the content of the old cell ``source[c]`` (int64 ``[cells]``; None: no cell moves)."""
-        full = self.length == self.keys[0].shape[2]
+        full = self.length == self.keys[0].shape[2]  # every cell has as many tokens as it has room for
         for layers in (self.keys, self.values):
             for layer, old in enumerate(layers):
                 new = old if source is None else old.index_select(0, source)
                 if full:
-                    # As much again, so that copies are rare.
+                    # Room for as many tokens again as there are, so that copies are rare.
                     more = new.new_empty(len(new), new.shape[1], max(4, self.length), new.shape[3])
                     new = torch.cat([new, more], 2)
                 layers[layer] = new
@@ -321,7 +324,8 @@ def _divide_into_runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
     for index, count in enumerate(fresh.tolist()):
         fewest, most = min(fewest, count), max(most, count)
         is_too_large = (index + 1 - start) * most * scores > _SCORES
-        if index > start and (is_too_large or most > _ALIKE * fewest + 1):
+        is_unlike = most > _ALIKE * fewest + 1  # + 1: a difference of one token never counts
+        if index > start and (is_too_large or is_unlike):  # the range ends before this prompt
             runs.append((start, index))
             start, fewest, most = index, count, count
     return [*runs, (start, len(fresh))]

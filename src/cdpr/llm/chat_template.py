@@ -24,9 +24,9 @@ from .types import Messages
 
 TODAY = date(2026, 1, 1)  # the date that templates see, so that prompts are the same on every day
 _LONGEST_TEMPLATE = 1 << 18  # characters; real ones have up to 20,000
-# Limits of one rendering. It usually takes a millisecond.
+# Limits of one rendering, which usually takes a millisecond.
 _SECONDS = 5
-_BYTES = 1 << 31
+_BYTES = 1 << 31  # of address space
 _CHARACTERS = 1 << 20  # of the text, beyond 16 for each character of the conversation
 # A template that has only these nodes, and no loop in a loop, takes time and memory in proportion to the conversation.
 _PLAIN = (
@@ -58,6 +58,7 @@ def render(template: Template, messages: Messages, arguments: Mapping[str, Any],
             if time.monotonic() > deadline:
                 raise _LimitError(f"it takes more than {_SECONDS} seconds")
     except Exception as error:  # foreign code may raise anything
+        # Errors of jinja2 and of the template itself speak for themselves; others begin with their type.
         kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__} "
         raise SettingsError(f"{folder}: the chat template refuses the conversation: {kind}{error}") from error
     return "".join(parts)
@@ -135,13 +136,15 @@ def render_within_limits() -> None:
     request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
-    template = _environment().from_string(request["source"])  # within the limits: it evaluates constant expressions
+    # Compiled within the limits too, because this evaluates constant expressions.
+    template = _environment().from_string(request["source"])
     # Odd numbers of turns end with the user. A loop in a loop takes far longer over 41 turns than over 3.
     for turns in (1, 3, 41):
         messages = [{"role": ("user", "assistant")[k % 2], "content": "text of a turn " * 100} for k in range(turns)]
-        for opening in ([], [{"role": "system", "content": "hello"}]):
+        for opening in ([], [{"role": "system", "content": "hello"}]):  # without and with a system message
             try:
                 render(template, [*opening, *messages], request["arguments"], Path(request["folder"]))
             except SettingsError as error:
+                # Any other error only refuses this conversation, for example its system message.
                 if isinstance(error.__cause__, (_LimitError, MemoryError)):
-                    sys.exit(str(error))  # other errors refuse a role, or the order of turns
+                    sys.exit(str(error))

@@ -19,9 +19,11 @@ from .prefix_cache import TOKEN_BYTES, CachedPath, PrefixCache
 from .transformer import Transformer
 from .types import Sampling
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the increment of splitmix64
-_SPARSE = 4  # most cells of the grid of branches (attention.Branches) per row of a chunk
-_PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of the generator splitmix64, 2**64 divided by the golden ratio
+# A chunk may have this many times as many cells in the grid of branches (attention.Branches) as completions. Cells are
+# empty where prompts have fewer completions than others.
+_SPARSE = 4
+_PREFILL_TOKENS = 2048  # about as many new tokens of prompts are computed in one forward pass
 
 
 def uniforms(seeds: np.ndarray, samples: np.ndarray, positions: int) -> np.ndarray:
@@ -34,11 +36,12 @@ def uniforms(seeds: np.ndarray, samples: np.ndarray, positions: int) -> np.ndarr
         start = _mix(_mix(seed + _GOLDEN) + (sample + np.uint64(1)) * _GOLDEN)
         steps = np.arange(1, positions + 1, dtype=np.uint64) * _GOLDEN
         bits = _mix(start[:, None] + steps) >> np.uint64(11)  # the upper 53 bits: what a float64 holds exactly
-    return bits.astype(np.float64) * 2.0**-53
+    return bits.astype(np.float64) * 2.0**-53  # from integers below 2**53 to numbers below 1
 
 
 def _mix(bits: np.ndarray) -> np.ndarray:
-    """Apply the output function of the generator splitmix64 to each number of a uint64 array."""
+    """Apply the output function of the generator splitmix64, with its published constants, to each number of a uint64
+    array."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -53,7 +56,7 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) ->
     temperature-scaled softmax before top-k and top-p. At temperature 0 the token is the first with the largest logit,
     and its log-probability is that at temperature 1.
     """
-    if sampling.temperature not in (None, 0, 1):
+    if sampling.temperature not in (None, 0, 1):  # None and 1 change nothing; 0 is greedy, see below
         logits /= sampling.temperature
     probability = logits.softmax(-1)
     if sampling.temperature == 0:
@@ -74,7 +77,7 @@ def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tenso
     probability 0 is never drawn.
     """
     rows, vocabulary = mass.shape
-    width = max(16, int(vocabulary**0.5))
+    width = max(16, int(vocabulary**0.5))  # of a block: about as many blocks as tokens in a block
     padding = -vocabulary % width
     if padding:
         mass = torch.nn.functional.pad(mass, (0, padding))
@@ -210,19 +213,19 @@ class BatchDecoder:
             path = batch.paths[batch.prompt[stop]]
             length, most = max(length, len(path) // TOKEN_BYTES), max(most, end - stop)
             prompts = len(cached) + 1
-            grid = prompts * most  # cells for branches: every prompt has as many as the one with most completions
+            grid = prompts * most  # cells for branches: every prompt gets as many as the one with most completions
             memory = prompts * length + grid * longest  # tokens whose keys and values are stored, padding included
             fits = end - start <= self.rows and grid <= _SPARSE * self.rows and memory <= self.tokens
             if cached and not fits:
                 break
             cached_path = self.prefixes.insert(path)
-            if cached_path is None and not cached:  # the prefix cache must have room for one prompt
+            if cached_path is None and not cached:  # longer than the whole cache, which is enlarged for it
                 self.prefixes.resize(len(path) // TOKEN_BYTES)
                 cached_path = self.prefixes.insert(path)
             if cached_path is None:
                 break
             cached.append(cached_path)
-            if not fits:  # one prompt with more completions than fit: the first ones
+            if not fits:  # the chunk is a single prompt with more completions than fit: it gets the first ones
                 room = min(self.rows, (self.tokens - length) // longest)
                 stop = min(end, start + max(1, room))
                 break
@@ -246,14 +249,15 @@ class _Chunk:
         lengths = np.array([len(path.slots) for path in cached])
         known = np.array([path.known for path in cached])
         level = np.array([path.level for path in cached])
-        # A prompt comes after those that compute a prefix of it. Prompts with equally many new tokens are adjacent.
+        # Sorted by level, so that a prompt comes after those that compute a prefix of it, then by number of new tokens,
+        # so that prompts with similar numbers are adjacent (lexsort: the last key counts first).
         order = np.lexsort((lengths - known, level))
         self.cached = [cached[i] for i in order]
         self.paths = [batch.paths[first + i] for i in order]
         self.lengths, self.known = lengths[order], known[order]
         # The first token that is computed. The last token is always computed, because it gives the logits.
         self.begin = np.minimum(self.known, self.lengths - 1)
-        new_index = np.argsort(order)  # of each prompt: where ``order`` puts it
+        new_index = np.argsort(order)  # the inverse of ``order``: of each prompt its index in the sorted lists
         self.prompt = new_index[prompt - first]  # of each row
         self.limit = batch.limit[start:stop]
         self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
@@ -273,7 +277,7 @@ class _Chunk:
             token, logprob = self._next_tokens(logits, live, branch, step)
             rows = self.start + live  # in the batch
             decoded.tokens[rows, step], decoded.logprobs[rows, step], decoded.lengths[rows] = token, logprob, step + 1
-            stay = self.limit[live] > step + 1
+            stay = self.limit[live] > step + 1  # of each of these rows: whether it goes on
             if self.batch.given is None:
                 stay &= ~self.decoder.ends[token]
             live = live[stay]

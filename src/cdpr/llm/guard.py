@@ -44,6 +44,7 @@ def disclosure_tags(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
     if not remote:
         return {}
     hosts = dict.fromkeys(disclosure.host for disclosure in remote)  # without repetitions, in order
+    # All disclosures are under the one agreement of the settings.
     return {"remote_agreement": remote[0].agreement, "remote_host": ", ".join(hosts)}
 
 
@@ -89,7 +90,7 @@ def is_local(endpoint: str) -> bool:
     host = _parse_url(endpoint).host
     with contextlib.suppress(ValueError):
         address = ip_address(host)
-        # ::ffff:127.0.0.1, an IPv4 address written as IPv6, is one of the unusual spellings.
+        # ::ffff:127.0.0.1, an IPv4 address written as IPv6, is an unusual spelling, so it counts as another machine.
         return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
     return host == "localhost"
 

@@ -31,7 +31,8 @@ class Journal:
         """Open the SQLite database in the file ``path``, and create missing tables of ``schema`` (SQL). Raises
         JournalError for a file that cannot be used, or on a file system without file locks."""
         self.path, self._lock = path, threading.Lock()
-        # SQLite does not wait for other processes while it switches to write-ahead logging.
+        # Processes open the file one after the other: SQLite fails, instead of waiting for another process, while it
+        # switches to write-ahead logging.
         with hold(path.with_name(path.name + ".lock")):
             if not has_record_locks(path.parent):
                 raise JournalError(f"{path}: {NO_RECORD_LOCKS}: name a folder on another disk in paths.state")
@@ -59,7 +60,8 @@ class Journal:
 
 
 def open_journal(path: Path, schema: str) -> Journal:
-    """Open the database at ``path`` with the tables of ``schema``. All callers in this process get the same object."""
+    """Open the database at ``path`` with the tables of ``schema`` (SQL). All callers in this process get the same
+    object. Raises JournalError as :class:`Journal`."""
     return _open_once(path.resolve(), schema, os.getpid())
 
 

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import time
 
-_PDEATHSIG = 1  # prctl: a signal for when the parent dies
-_TICK = 0.1  # seconds
+_PDEATHSIG = 1  # the option PR_SET_PDEATHSIG of Linux' prctl: send this process a signal when its parent dies
+_TICK = 0.1  # seconds between two looks at the server
 
 
 def main(grace: float, restarts: int, command: list[str]) -> int:
@@ -42,7 +42,7 @@ def main(grace: float, restarts: int, command: list[str]) -> int:
         # The job never writes: standard input becomes readable when it closes.
         while server.poll() is None and not signals and not select.select([sys.stdin], [], [], _TICK)[0]:
             pass
-        stopped = server.poll() is None
+        stopped = server.poll() is None  # by the job or a signal, since the server still runs
         if stopped:
             _signal_group(server.pid, signal.SIGTERM)
             deadline = time.monotonic() + grace

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..settings import SettingsError
 
-_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_FLOATS = ("F16", "BF16", "F32", "F64")
+_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"  # of a model in one file, and in several
+_FLOATS = ("F16", "BF16", "F32", "F64")  # the types of weights that are not quantised, as safetensors spells them
 # Keys of config.json, and files beside it, in which a quantisation describes itself.
 _QUANTISED_KEYS = ("quantization_config", "compression_config")
 _QUANTISED_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
@@ -75,7 +75,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     if config.get("transformers_weights"):
         problem = f"transformers_weights names another file than {_WHOLE}"
         raise SettingsError(f"{path}: {problem}; rename the file and remove this key")
-    for adapter in sorted(folder.glob("adapter_*")):
+    for adapter in sorted(folder.glob("adapter_*")):  # the first one, if any, is reported
         merge = "merge it (merge_and_unload of peft) and save the result into a folder of its own"
         remove = "remove the adapter's files to use the model without it"
         raise SettingsError(f"{adapter}: an adapter (LoRA) in the folder of a model; {merge}, or {remove}")
@@ -135,7 +135,7 @@ def _check_files(folder: Path, files: list[str], listed_by: str) -> None:
     """Raise SettingsError where one of ``files``, the files of the weights, is missing from the folder, or where the
     folder has further safetensors files. ``listed_by`` is the file that lists them, for the message: the index, or
     ``model.safetensors`` itself."""
-    present = {path.name for path in folder.glob("*.safetensors*")} - {_INDEX}
+    present = {path.name for path in folder.glob("*.safetensors*")} - {_INDEX}  # with unfinished "*.safetensors.part"
     missing, further = sorted({*files} - present), sorted(present - {*files})
     if missing:
         reason = f"which {_INDEX} lists" if listed_by == _INDEX else f"and there is no {_INDEX}"

@@ -47,6 +47,7 @@ def server_command(
     ``weights`` is a folder, a file or an id on the hub; requests use ``name`` for the model. ``gpus`` are the GPUs of
     one copy of the model; ``flags`` replace the word ``{serve}``.
     """
+    # On a CPU (0 GPUs) servers still want one part of the model. "serve" within a longer word is dropped.
     values = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
     command: list[str] = []
     for word in shlex.split(serving.command or PROGRAMS[serving.program]):
@@ -84,7 +85,8 @@ class OwnServer(contextlib.AbstractContextManager):
     def __post_init__(self) -> None:
         """Reserve a port and build the command; the server is started by :meth:`ensure_ready`."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._failure, self._log_start = "", 0
+        self._failure = ""  # why the server cannot be used; empty: it can
+        self._log_start = 0  # the byte of the log at which the output of this server begins
         self.port, self._claim = _claim_port()
         self.address = f"http://{HOST}:{self.port}/v1"  # of its OpenAI protocol
         self.command = server_command(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
@@ -120,10 +122,10 @@ class OwnServer(contextlib.AbstractContextManager):
         self._claim.close()
         if process and process.stdin:
             with contextlib.suppress(OSError):
-                process.stdin.close()
+                process.stdin.close()  # the sign for the keeper to end the server
             try:
-                process.wait(self.grace + 10)
-            except subprocess.TimeoutExpired:  # the keeper hangs; the kernel ends the server with it
+                process.wait(self.grace + 10)  # the keeper itself kills the server after the grace
+            except subprocess.TimeoutExpired:  # the keeper hangs; when it is killed, the kernel ends the server too
                 process.kill()
                 process.wait()
 
@@ -137,7 +139,7 @@ class OwnServer(contextlib.AbstractContextManager):
         secrets = {name for provider in PROVIDERS.values() for name in provider.keys} | {*self.secrets}
         without_secrets = {name: value for name, value in os.environ.items() if name not in secrets}
         environment = WITHOUT_TOOLKIT | without_secrets | NO_TELEMETRY
-        # By path and isolated, so that modules of this folder do not replace Python's own.
+        # By path and isolated (-I), so that modules of this folder, such as types.py, do not replace Python's own.
         command = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]
         with open(descriptor, "ab") as out:
             self._log_start = out.tell()
@@ -162,6 +164,7 @@ class OwnServer(contextlib.AbstractContextManager):
         try:
             health = httpx2.get(f"http://{HOST}:{self.port}/health", timeout=5, trust_env=False)
             models = httpx2.get(f"{self.address}/models", timeout=5, trust_env=False)
+            # 404: some servers have no such path, then their list of models is enough.
             if not models.is_success or not (health.is_success or health.status_code == 404):
                 return False
             names = [str(model["id"]) for model in models.json()["data"]]
@@ -188,7 +191,7 @@ class OwnServer(contextlib.AbstractContextManager):
 def describe_missing_program(serving: Serving) -> str:
     """Write the message that the program of the server's command is not installed. The message is empty where it is
     installed."""
-    program = server_command(serving, "", "", 0, 1)[0]
+    program = server_command(serving, weights="", name="", port=0, gpus=1)[0]  # the first word of the command
     if shutil.which(program):
         return ""
     return f"serving.command: there is no program {program!r}; install it, or say where it is"
@@ -201,7 +204,7 @@ def _claim_port() -> tuple[int, contextlib.ExitStack]:
     folder.mkdir(mode=0o700, exist_ok=True)
     while True:
         with socket.socket() as free:
-            free.bind((HOST, 0))
+            free.bind((HOST, 0))  # 0: the operating system chooses a free one
             port: int = free.getsockname()[1]
         with contextlib.suppress(TimeoutError):  # another job has locked it
             return port, hold(folder / str(port), wait=False)
@@ -209,5 +212,5 @@ def _claim_port() -> tuple[int, contextlib.ExitStack]:
 
 def _describe_exit(code: int) -> str:
     """Describe how a process with this exit ``code`` ended: "by SIGKILL" or "with exit status 1"."""
-    number = -code if code < 0 else code - 128  # of the signal, if one ended it
+    number = -code if code < 0 else code - 128  # of the signal, as Popen or as shells report it, if one ended it
     return f"by {signal.Signals(number).name}" if number in {*signal.Signals} else f"with exit status {code}"

@@ -31,8 +31,8 @@ class CacheNode:
 
     - ``used``: the number of the batch that used it last.
     - ``number``: counts the nodes in the order of their creation.
-    - ``level``: the least :attr:`CachedPath.level` of another path of the same batch that begins with these tokens: it
-      is computed after the path for which the node was created.
+    - ``level``: one more than the level (:attr:`CachedPath.level`) of the path for which the node was created. It is
+      the lowest level of another path of the same batch that begins with these tokens, because it is computed later.
     """
 
     edge: bytes
@@ -75,18 +75,18 @@ class PrefixCache:
         # In the model's type, on its device. Not zeroed: the system gives memory only as slots are written.
         pools = [weight.new_empty(capacity + 1, self._heads * self._width) for _ in range(2 * layers)]
         for pool in pools:
-            pool[0] = 0
+            pool[0] = 0  # the slot of padding, which is read before it is written
         self._keys, self._values = pools[:layers], pools[layers:]
         self.capacity = capacity
         self.clear()
 
     def clear(self) -> None:
         """Forget all prefixes, for example because the weights of the model changed."""
-        self._free = np.arange(self.capacity, 0, -1, dtype=np.int32)  # a stack: low slots are used again first
-        self._n_free = self.capacity
+        self._free = np.arange(self.capacity, 0, -1, dtype=np.int32)  # a stack, with the lowest slot on top
+        self._n_free = self.capacity  # the height of the stack; entries above it are no longer valid
         self._clock = 0  # batches so far
         self._created = 0  # nodes so far
-        self._filled = 0  # nodes up to this number were filled in an earlier batch
+        self._filled = 0  # nodes up to this number got their keys and values in an earlier batch
         self._root = CacheNode(b"", np.empty(0, np.int32), None, 0, 0, 0)  # type: ignore[arg-type]
         self._root.parent = self._root
 
@@ -99,7 +99,7 @@ class PrefixCache:
         """Put a path (token ids as bytes) into the tree and return it as a :class:`CachedPath`; None where the cache
         has no room. Its first ``known`` tokens were in the tree; the others get new slots, into which the caller writes
         their keys and values (:meth:`write`)."""
-        node, at, level, slots_so_far = self._descend(self._root, path)
+        node, at, level, slots_so_far = self._descend(self._root, path)  # ``at``: bytes that the tree has
         known = at // TOKEN_BYTES
         if at < len(path):
             slots = self._allocate(len(path) // TOKEN_BYTES - known)
@@ -184,7 +184,8 @@ class PrefixCache:
         """Take ``count`` free slots, each for the keys and values of one token; returns int32 ``[count]``. Evicts old
         nodes of the tree if need be; None where the cache has no room."""
         if count > self._n_free:
-            self._evict(max(count, self.capacity // 8))  # many at a time, since it walks over the whole tree
+            # An eighth of all slots at once, because an eviction walks over the whole tree.
+            self._evict(max(count, self.capacity // 8))
             if count > self._n_free:
                 return None
         self._n_free -= count

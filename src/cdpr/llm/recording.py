@@ -82,7 +82,7 @@ class Recordings:
         row = AnswerRow(question_key(asked), model, asked, write_answer(answer), date)
         dataset = DATASET.get()
         earlier = self.journal.write(lambda database: insert_answer(database, row, [system], dataset))
-        return read_answer(earlier or row.answer)
+        return read_answer(earlier or row.answer)  # read back, so that a replay gets the very same
 
     def record_use(self, question: str, system: str) -> None:
         """Record that ``system`` (an agent, judge or matcher) uses the answer to the question with this key, for cases
@@ -176,7 +176,8 @@ class RecordedModel(Model):
 
             self._tasks[question] = asyncio.ensure_future(ask_and_record(self.inner))
             self._tasks[question].add_done_callback(lambda _: self._tasks.pop(question))
-        return await asyncio.shield(self._tasks[question])  # cancelling one coroutine leaves the task to the others
+        # Shielded: where one coroutine is cancelled, the others still get the answer.
+        return await asyncio.shield(self._tasks[question])
 
     def _missing(self, question: str, system: str) -> AnswerMissing:
         """Make the error that a replay has no answer to the question with this key. It names the case, or its pseudonym
@@ -204,9 +205,10 @@ def model_identity(spec: ModelSpec) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {"kind": spec.kind}
     server = spec.server  # None unless this job starts it
-    local_weights: str | None = spec.where  # of a model in this process; None: not on this machine
+    local_weights: str | None = spec.where  # the folder of a model in this process
     if spec.kind != "folder":
         fields["model"] = spec.name
+        # None: the weights are not on this machine, so there is no digest of them.
         local_weights = server.weights if server and Path(server.weights).exists() else None
     if local_weights:
         fields["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(local_weights)
@@ -214,7 +216,7 @@ def model_identity(spec: ModelSpec) -> dict[str, Any]:
         fields["served"] = {"program": server.serving.program, "command": server.serving.command}
         if spec.entry:
             fields["served"]["serve"] = [*server.flags]
-        if not local_weights:  # an id on the hub, from which the server loads them
+        if not local_weights:  # the server loads them from the hub, by this id
             fields["served"]["weights"] = server.weights
     if spec.entry and spec.entry.extra:
         fields["extra"] = spec.entry.extra
@@ -230,7 +232,8 @@ def question_fields(
     parameters = {}
     for field in dataclasses.fields(sampling):
         value = getattr(sampling, field.name)
-        if value != field.default or field.name == "temperature":  # so a new field leaves old recordings valid
+        # Without defaults, so that recordings stay valid when Sampling gets a new field.
+        if value != field.default or field.name == "temperature":
             parameters[field.name] = value
     question = {**model, "messages": [dict(message) for message in messages], "sample": sample, "sampling": parameters}
     if sampling.temperature != 0:

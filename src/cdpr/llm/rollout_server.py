@@ -74,7 +74,7 @@ class RolloutServer(Model):
         ids = tuple(output.token_ids)
         if not ids or output.stop_reason == "aborted":
             raise ModelFailure("a rollout server gave up a request")
-        if len(output.log_probs or ()) != len(ids):  # which the importance correction of training needs
+        if len(output.log_probs or ()) != len(ids):  # the importance correction of training needs all of them
             raise ModelFailure("a rollout server did not give a log-probability of every token")
         usage, finish = Usage(len(prompt_ids), len(ids)), self.tokenizer.finish_reason(ids)
         return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs), finish, usage)
@@ -82,7 +82,7 @@ class RolloutServer(Model):
     async def _generate(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Any:
         """Send a request with verl's sampling parameters ``fields``; returns verl's output, and adds the version of the
         weights that answered to ``versions``. Raises ModelFailure where the server fails or takes too long."""
-        name = CONVERSATION.get() or uuid4().hex
+        name = CONVERSATION.get() or uuid4().hex  # a new name for a request that belongs to no conversation
         try:
             async with asyncio.timeout(self.timeout):
                 output = await self.client.generate(name, prompt_ids=list(prompt_ids), sampling_params=fields)

@@ -21,9 +21,10 @@ from .tokenizer import ChatTokenizer
 from .transformer import Transformer
 from .types import TOO_LONG, Completion, Ids, Messages, Model, Request, Sampling, Usage
 
-_CPU_CACHES = 3 * 2**29  # bytes; the demo's whole evaluation fits
+_CPU_CACHES = 3 * 2**29  # bytes, 1.5 GiB; the demo's whole evaluation fits
 _CHUNK = 768  # completions decoded at a time, fewer when their keys and values exceed their share of the memory
-_QUIET_TURNS = 16  # turns of the event loop without a new request after which a batch starts
+# Turns of the event loop without a new request after which a batch starts: more than an episode takes between two.
+_QUIET_TURNS = 16
 
 
 class InProcessSampler(Model):
@@ -42,7 +43,7 @@ class InProcessSampler(Model):
         self.transformer, self.tokenizer = transformer, tokenizer
         arch = transformer.architecture
         self.max_positions = arch.max_positions
-        # Of the keys and values (2) of one token in all layers.
+        # The bytes of one token in the caches: a key and a value (2) in every layer.
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
         caches = cache_memory(transformer.device, memory_share)
         for token in (tokenizer.largest_id, *tokenizer.eos_ids):
@@ -109,9 +110,9 @@ class InProcessSampler(Model):
         self._check_request(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
-        if self._loop is not loop:  # no request is waiting, or they belonged to an earlier loop
+        if self._loop is not loop:  # no request is waiting, or those that do belong to an earlier loop, which has ended
             self._loop, self._pending = loop, []
-            loop.call_soon(self._wait_for_quiet, loop, 0, 0)
+            loop.call_soon(self._wait_for_quiet, loop, 0, 0)  # 0 requests known, 0 quiet turns
         self._pending.append((request, future))
         return await future
 
@@ -137,6 +138,7 @@ class InProcessSampler(Model):
         by_parameters: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for index, request in enumerate(requests):
             sampling = request.sampling
+            # Without max_tokens, which may differ within a batch.
             by_parameters[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(index)
         for parameters in sorted(by_parameters):
             batch, owners = _make_batch(requests, by_parameters[parameters])  # owners: the request of each row
@@ -170,8 +172,8 @@ class InProcessSampler(Model):
         self._loop, self._pending = None, []
         try:
             results = self._decode([request for request, _ in pending])
-        except Exception as error:  # for every waiting coroutine
-            for _, future in pending:
+        except Exception as error:
+            for _, future in pending:  # every waiting coroutine raises it
                 future.set_exception(error)
             return
         for (_, future), completions in zip(pending, results, strict=True):
@@ -236,7 +238,8 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
     paths = {i: as_path(requests[i].prompt) for i in indices}
 
     def sort_key(index: int) -> tuple:
-        """The key that sorts the request ``index``. Keys are equal only for equal requests."""
+        """The key that sorts the request ``index``: by length and tokens of the prompt, then by all else that its
+        completions depend on. Keys are equal only for equal requests."""
         request, path = requests[index], paths[index]
         return len(path), path, request.seed, request.sampling.max_tokens, request.samples, request.given
 

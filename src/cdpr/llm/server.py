@@ -28,7 +28,8 @@ from .spending import Outcome, Spending, bound_prompt_tokens
 from .tokenizer import ChatTokenizer
 from .types import CASE, FAILED, Completion, Ids, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage
 
-_RETRIED = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
+# HTTP statuses of problems that may pass (time-out, conflict, too early, too many requests), beside all from 500 on.
+_RETRIED = (408, 409, 425, 429)
 _LONGEST_PAUSE = 30.0  # seconds between attempts
 _LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
 _SILENCE = 60.0  # seconds without any answer of the server until the log says that it is waiting
@@ -91,9 +92,10 @@ class ServedModel(Model):
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._last_answer, self._is_silent = 0.0, False  # the time of the last answer; whether its absence was logged
-        self._ranks: dict[str, int] = {}  # of cases: the server's replica that answers
-        self._problems: set[str] = set()  # that were logged
+        # When the server answered last (time.monotonic), and whether the log says that it is silent since.
+        self._last_answer, self._is_silent = 0.0, False
+        self._ranks: dict[str, int] = {}  # for each case the number of the server's replica that answers it
+        self._problems: set[str] = set()  # the problems that were logged, each once
         try:
             self._sdk = importlib.import_module(self.package)
         except ModuleNotFoundError:
@@ -153,7 +155,8 @@ class ServedModel(Model):
         async with open_requests:
             last = await self._try_repeatedly(client, request, self.spec.retries)
             if isinstance(last.result, ModelFailure) and last.may_be_text and request.send_harmless:
-                # If the request was retried, a passing problem has had time to end: the harmless one needs no retry.
+                # If the request was retried, a problem that passes has had time to pass: then the harmless request
+                # needs no retry.
                 retries = 0 if last.retry else self.spec.retries
                 harmless = request._replace(send=request.send_harmless)
                 control = await self._try_repeatedly(client, harmless, retries)
@@ -178,11 +181,13 @@ class ServedModel(Model):
             if self._spending and reservation is not None:
                 self._spending.book(reservation, last.outcome)
             timeouts += last.timed_out
-            allowed_timeouts = 1 if self._last_answer > begin else 0  # a server without any answer hangs
+            # A server that has answered nothing since this request began hangs: no retry helps.
+            allowed_timeouts = 1 if self._last_answer > begin else 0
             if not last.retry or number == retries or timeouts > allowed_timeouts:
                 break
             current_meter().retries += 1
-            await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
+            pause = min(self.spec.pause * 2**number, _LONGEST_PAUSE)
+            await asyncio.sleep(max(last.wait, pause))
         return last
 
     async def _attempt(self, sent: Awaitable[Any], read: Callable[[Any], list[Completion]]) -> _Attempt:
@@ -198,9 +203,10 @@ class ServedModel(Model):
             error = ModelUnavailable(f"{self._label}: no answer within {self.spec.timeout:g} seconds; {advice}")
             return _Attempt(error, "unknown", retry=True, timed_out=True)
         except self._sdk.APIConnectionError as error:
-            cause = error.__cause__
+            cause = error.__cause__  # the error of the connection
             is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
-            return self._retryable(f"no connection ({type(cause).__name__})", "unknown" if is_sent else "free")
+            cost: Outcome = "unknown" if is_sent else "free"  # the server may have billed what it got
+            return self._retryable(f"no connection ({type(cause).__name__})", cost)
         except self._sdk.APIStatusError as error:
             return self._interpret_error(error.status_code, error.body, error.response.headers)
         except (self._sdk.APIError, ValueError, RecursionError):
@@ -214,7 +220,8 @@ class ServedModel(Model):
         unreadable answer, and one with an empty text are to be retried if the server may do better."""
         try:
             inner_error = answers.find_error(answer)
-            if inner_error:  # sent as an answer with status 200, so it may have been billed
+            if inner_error:
+                # It came as an answer with status 200, so it may have been billed.
                 status, body = inner_error
                 return self._interpret_error(status, body, headers={})._replace(outcome="unknown")
             completions = read(answer)
@@ -295,8 +302,8 @@ class ServedModel(Model):
     def _add_key(self, request: httpx2.Request) -> httpx2.Request:
         """Put the API key into the headers of a request and return the request. A server that this process started gets
         no key."""
-        request.headers.pop("Authorization", None)  # the package's placeholder
-        names = () if self.spec.server else self.keys  # an own server needs no key
+        request.headers.pop("Authorization", None)  # the placeholder that the package sends
+        names = () if self.spec.server else self.keys
         key = next((os.environ[name] for name in names if os.environ.get(name)), None)
         if key:
             request.headers["Authorization"] = f"Bearer {key}"
@@ -346,6 +353,7 @@ class OpenAIServer(ServedModel):
         """Make the request for the completions with these successive ``indices`` of the prompt ``prompt_ids`` (token
         ids)."""
         # vLLM adds 0, 1, 2, ... to the seed of a request for its completions, so index k always gets base + k.
+        # It takes seeds below 2**63.
         first_seed = (derive_seed(seed, 0) + indices[0]) % 2**63
         fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
         fields |= {"top_p": sampling.top_p, "seed": first_seed}
@@ -355,7 +363,8 @@ class OpenAIServer(ServedModel):
             fields["n"] = len(indices)
         if sampling.first_line:
             fields["stop"] = ["\n"]
-        if self.spec.replicas > 1:  # one replica reads all prompts of a case, whose prefixes it has cached
+        if self.spec.replicas > 1:
+            # Cases take the replicas in turn. One replica gets all prompts of a case, whose prefixes it has cached.
             rank = self._ranks.setdefault(CASE.get(), len(self._ranks) % self.spec.replicas)
             fields["extra_headers"] = {"X-data-parallel-rank": str(rank)}
         return _Request(
@@ -432,7 +441,7 @@ class OpenAIServer(ServedModel):
             ids, finish = getattr(choice, "token_ids", None), answers.parse_finish_reason(choice.finish_reason)
             if ids is None:
                 text = answers.read_content(choice.text)
-                end = [tokenizer.end_of_turn] if finish == "stop" else []  # which the text lacks
+                end = [tokenizer.end_of_turn] if finish == "stop" else []  # a special token, which is not in the text
                 ids = tokenizer.encode(text) + end
             elif isinstance(ids, list) and all(isinstance(i, int) for i in ids):
                 text = tokenizer.decode(ids)
@@ -471,5 +480,6 @@ class AnthropicServer(ServedModel):
         fields: dict[str, Any] = {"model": self.spec.name, "max_tokens": sampling.max_tokens}
         if system := "\n\n".join(m["content"] for m in messages if m["role"] == "system"):
             fields["system"] = system
-        fields |= {"extra_body": self.spec.entry.extra} if self.spec.entry else {}
+        if self.spec.entry:
+            fields["extra_body"] = self.spec.entry.extra
         return client.messages.create(messages=[dict(m) for m in messages if m["role"] != "system"], **fields)

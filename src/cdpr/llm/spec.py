@@ -25,7 +25,8 @@ _KINDS = {
     "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
 _AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
-_FROZEN_RETRIES = 10  # for the frozen server, which may be restarting
+_FROZEN_RETRIES = 10  # of a request to the server of the frozen policy, which may be restarting: three minutes
+# The kind of a model by what its address has before the colon.
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 
 
@@ -51,7 +52,8 @@ def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...
     """
     if entry is None:
         return module_of("http:" if served else "folder"), _AGENT_MODEL
-    return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING  # without an address the job starts a server
+    # A model without an address is on a server that the job starts, so it is called as one at an address.
+    return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING
 
 
 def device_of(policy: Policy) -> str:
@@ -138,7 +140,7 @@ class ModelSpec:
         """
         if self.kind == "folder":
             check_folder(self.where)
-        if self.address is None or self.is_replay:
+        if self.address is None or self.is_replay:  # nothing is sent to an address
             return None
         if not self.name:
             remedy = "set the key beside it that names it (`id` of a model, `served_as` of an agent)"

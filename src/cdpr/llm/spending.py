@@ -32,8 +32,9 @@ CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
 CREATE TABLE IF NOT EXISTS holders (id INTEGER PRIMARY KEY, process TEXT);
 """
-# All calls, by system, model, and whether their usage is known: those booked, and those in progress. A reservation
-# counts as ``reserved`` until its time ``until``, then as spent for an unknown usage.
+# All calls as one table: the booked ones, and a row for each reservation. Until its time ``until`` a reservation counts
+# as ``reserved``, since its call is in progress; then as one spent call whose usage is not known (``known`` is 0). SQL
+# counts a true comparison as 1, a false one as 0.
 _COSTS = """(
 SELECT system, model, known, calls, prompt_tokens, completion_tokens, usd, 0 AS reserved FROM spent UNION ALL
 SELECT system, model, 0, until < :now, 0, 0, usd * (until < :now), usd * (until >= :now) FROM reserved)
@@ -41,10 +42,10 @@ SELECT system, model, 0, until < :now, 0, 0, usd * (until < :now), usd * (until 
 # What a call cost: the tokens that it used, nothing, or an amount that is not known.
 Outcome = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
-_GRACE = 60.0  # seconds after its time-out until a reservation counts as that of a dead process
-_POLL = 0.25  # seconds
-_POLLS_BEFORE_CHECK = 8  # polls between two checks whether the processes that hold reservations still run
-_CLOCK = 2.0  # seconds by which two readings of the same start time may differ
+_GRACE = 60.0  # seconds after the time-out of its call until a reservation counts as that of a dead process
+_POLL = 0.25  # seconds between two attempts to reserve, where other calls hold the rest of the budget
+_POLLS_BEFORE_CHECK = 8  # such attempts between two checks whether the processes that hold reservations still run
+_CLOCK = 2.0  # seconds by which two readings of the start time of the same process may differ
 _log = logging.getLogger(__name__)
 
 
@@ -119,7 +120,7 @@ class Spending:
         """
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
-        [(spent, reserved)] = database.execute(query, {"now": now})
+        [(spent, reserved)] = database.execute(query, {"now": now})  # the one row, in US dollars
         if self.budget is not None and spent + needed > self.budget:
             used = f"{spent:.4f} USD are spent, {reserved:.4f} reserved for calls under way"
             limit = f"this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}"
@@ -144,7 +145,7 @@ class Spending:
             database.execute("DELETE FROM holders WHERE id = ?", (number,))
             if outcome == "free":
                 return
-            tokens = (0, 0)
+            tokens = (0, 0)  # of an unknown outcome, which costs the ``usd`` that were reserved
             if isinstance(outcome, Usage):
                 tokens = outcome.prompt_tokens, outcome.completion_tokens
                 usd = self.prices.usd(*tokens)
@@ -172,7 +173,7 @@ def _is_dead(holder: str) -> bool:
     another machine, about which this is unknown."""
     import psutil
 
-    node, *_, number, start = json.loads(holder)
+    node, *_, number, start = json.loads(holder)  # earlier versions wrote a further entry between them
     if node != platform.node():
         return False
     try:

@@ -16,7 +16,8 @@ from .chat_template import compile_template, render
 from .model_folder import read_json
 from .types import Messages
 
-_MARKER = "QZJXKVW"  # rendered as an assistant turn; the rendered text is cut behind it
+# The text of a test turn of the assistant. No template has this word itself, so it shows where the turn is rendered.
+_MARKER = "QZJXKVW"
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -39,7 +40,7 @@ class ChatTokenizer:
             raise SettingsError(f"{path} is missing: a policy folder needs tokenizer.json, config.json and weights")
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing closer
+        except Exception as error:  # the library raises no narrower type
             raise SettingsError(f"{path}: no tokenizer ({error}); download the model again") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -58,7 +59,7 @@ class ChatTokenizer:
         for file in ("generation_config.json", "config.json"):
             ids = read_json(self.folder / file).get("eos_token_id")
             eos += ids if isinstance(ids, list) else [ids]
-        self.eos_ids = frozenset(i for i in eos if i is not None)
+        self.eos_ids = frozenset(i for i in eos if i is not None)  # None: a file or the vocabulary has no such token
 
     def encode(self, text: str) -> list[int]:
         """Encode a text as token ids. Special tokens that are written in the text are recognised; none is added."""
@@ -118,7 +119,7 @@ class ChatTokenizer:
             problem = f"the chat template closes an assistant turn with {after[:20]!r}, which is no token of its own"
             remedy = "a reply would end at its first character; use a tokenizer that has this token"
             raise SettingsError(f"{self.folder}: {problem}: {remedy}")
-        return max(matches, key=lambda match: len(match[0]))  # the longest text: "<|im_end|>", not "<|"
+        return max(matches, key=lambda match: len(match[0]))  # the longest text: "<|im_end|>" before "<|"
 
     def _read_template(self, config: Mapping[str, Any]) -> str:
         """Read the source of the chat template: the file ``chat_template.jinja``, else the entry in ``config``, the

@@ -22,8 +22,8 @@ FAMILIES = ("qwen3", "qwen2", "llama")
 _HEAD = "lm_head.weight"
 _TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
 
-# In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN does not, here or elsewhere.
-# The operator is torch's own (its compiler emits it) and has no gradient. Where it is absent, F.linear serves.
+# In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN uses all of any processor.
+# This operator of torch, which its compiler emits too, has no gradient. Where it is absent, F.linear takes its place.
 _MKLDNN: Any = torch.ops.mkldnn if torch.backends.mkldnn.is_available() else None
 ONEDNN_LINEAR: Any = getattr(_MKLDNN, "_linear_pointwise", None)
 _ONEDNN_LEAST = 2**20  # multiplications from which a call of oneDNN is faster
@@ -33,7 +33,7 @@ def padded(tokens: int) -> int:
     """Round a number of tokens up to one of the eight sizes between two powers of two: 100 to 104, 1000 to 1024. oneDNN
     compiles a kernel for every new shape, so few shapes save time."""
     step = max(8, 2 ** (tokens.bit_length() - 4))  # an eighth of the largest power of two up to ``tokens``
-    return (tokens + step - 1) // step * step
+    return (tokens + step - 1) // step * step  # the next multiple of the step
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ class DecoderConfig:
             intermediate_size=intermediate_size,
             layers=layers,
             heads=heads,
-            kv_heads=config.get("num_key_value_heads", None if is_llama else 32) or heads,  # null: as many as heads
+            # Where the key is missing, Qwen has 32 and Llama as many as heads; null means as many as heads.
+            kv_heads=config.get("num_key_value_heads", None if is_llama else 32) or heads,
             head_dim=config.get("head_dim") or (128 if family == "qwen3" else hidden_size // heads),
             epsilon=config.get("rms_norm_eps", 1e-6),
             rope=rope,
@@ -204,7 +205,7 @@ class Transformer:
         self._onednn = ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
         self._layers = [_layer(weights, index) for index in range(architecture.layers)]
         self._frequencies = _rope_frequencies(architecture).to(self.device)
-        self._cos, self._sin = self._rope_table(256)  # extend_positions makes them longer
+        self._cos, self._sin = self._rope_table(256)  # for the first positions; extend_positions adds more
 
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:
@@ -247,7 +248,7 @@ class Transformer:
             key = self._head_norm(layer, "self_attn.k", self._linear(layer, "self_attn.k_proj", normed))
             key = _rotate(key, cos, sin).flatten(1)
             value = self._linear(layer, "self_attn.v_proj", normed)
-            if last is not None and index == arch.layers - 1:
+            if last is not None and index == arch.layers - 1:  # from here on only the ``last`` tokens are needed
                 hidden, normed, cos, sin = (t.index_select(0, last) for t in (hidden, normed, cos, sin))
             query = self._head_norm(layer, "self_attn.q", self._linear(layer, "self_attn.q_proj", normed))
             query = _rotate(query, cos, sin).mul_(arch.head_dim**-0.5).flatten(1)
@@ -268,7 +269,7 @@ class Transformer:
         """Compute ``x @ weight.T + bias``, with oneDNN where that is faster. Shapes: ``x`` ``[T, in]``, ``weight``
         ``[out, in]``, ``bias`` ``[out]`` or None."""
         if self._onednn and x.shape[0] * weight.numel() >= _ONEDNN_LEAST:
-            return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
+            return ONEDNN_LINEAR(x, weight, bias, "none", [], "")  # no activation function behind it
         return F.linear(x, weight, bias)
 
     def _head_norm(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
@@ -320,8 +321,10 @@ def _rope_frequencies(arch: DecoderConfig) -> Tensor:
     frequencies = 1.0 / (arch.rope["rope_theta"] ** exponent)
     if arch.rope["rope_type"] == "default":
         return frequencies
+    # From here on llama3 scaling; ``old`` is the length of the original context.
     factor, old = arch.rope["factor"], arch.rope["original_max_position_embeddings"]
     low, high = arch.rope["low_freq_factor"], arch.rope["high_freq_factor"]
     turns = old * frequencies / (2 * math.pi)  # full turns within the original context
-    smooth = ((turns - low) / (high - low)).clamp(0, 1)  # 0: stretch by the factor, 1: leave
+    # The share of each frequency that stays; the rest is divided by the factor.
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
     return frequencies * (smooth + (1 - smooth) / factor)

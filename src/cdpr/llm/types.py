@@ -67,7 +67,8 @@ class Usage:
         """Make the usage from the counts that a server reported. Returns None where a count is not a plausible one: no
         integer, negative, or 2**53 or more."""
         for count in (prompt_tokens, completion_tokens):
-            # `type`, since True is an instance of int; from 2**53 on JSON and floats no longer hold integers exactly.
+            # `type` instead of isinstance, because True is an instance of int. From 2**53 on floats, and so the numbers
+            # of many JSON programs, are no exact integers.
             if type(count) is not int or not 0 <= count < 2**53:
                 return None
         return cls(prompt_tokens, completion_tokens)

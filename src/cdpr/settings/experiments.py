@@ -55,8 +55,7 @@ class Experiments(Section):
 
     variants: dict[str, Variant] = key({}, "Variants by name.")
     sweeps: dict[str, Sweep] = key({}, "Sweeps of one setting by name.")
-    swept: list[str] | None = key(None)
-    """Sweeps that `reproduce_paper` trains; empty: all. `sensitivity_all` trains all."""
+    swept: list[str] | None = key(None, "Sweeps that `reproduce_paper` trains; empty: all, as `sensitivity_all`.")
     points: int | None = key(None, "Most points of a sweep beside the configuration's own; empty: all.", ge=0)
 
     @field_validator("variants", "sweeps")

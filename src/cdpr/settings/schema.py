@@ -180,8 +180,7 @@ class FrozenServer(Section):
     """OpenAI-compatible server of the frozen policy (`http://HOST:PORT/v1`, `unix:/PATH`) that takes token prompts, as
     vLLM does; empty: `beside`, or verl starts one on a further GPU."""
     name: str | None = key(None, "Its name on that server; empty: `policy.model`.")
-    memory: float = key(0.2, ge=0, lt=1)
-    """Share of every training GPU's memory that this server takes; 0: it runs elsewhere."""
+    memory: float = key(0.2, "Share of every training GPU's memory that it takes; 0: it runs elsewhere.", ge=0, lt=1)
     at_once: PositiveInt = key(256, "Most simultaneous requests to this server.")
     replicas: PositiveInt = key(1)
     """Replicas behind `url` (`--data-parallel-size` of vLLM); all requests of a case go to one of them. `beside` has
@@ -319,8 +318,7 @@ class Study(Section):
     run."""
     raters: list[str] = key(["R1", "R2", "R3"], paper="three board-certified physicians", min_length=1)
     """Pseudonyms of the raters, one form each."""
-    merge_identical: bool = key(True, decision="D36")
-    """Equal proposals at a state are rated once, for all their methods."""
+    merge_identical: bool = key(True, "Rate equal proposals at a state once, for all methods.", decision="D36")
     seed: int = key(0, "Seed of sample, orders and codes. With physicians set a number that none of them knows.")
     ratings: str | None = key(None, is_path=True)
     """Folder with the returned forms; empty: simulated raters for synthetic cases."""
