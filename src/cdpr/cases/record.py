@@ -25,7 +25,8 @@ def is_physical(exam_key: str) -> bool:
 
 class CaseRecord(BaseModel, frozen=True, extra="forbid"):
     """One patient case: what is known at first (``case_summary``), the result of each examination by its key, and the
-    true diagnosis. ``subject_key`` names the patient.
+    true diagnosis: ``diagnosis_results`` is the primary one, ``final_diagnosis`` the source's whole text, which may
+    list more. ``subject_key`` names the patient. ``credentialed``: the texts may not leave the machine.
 
     The fields from ``note_id`` to ``exam_cost_map`` have the paper's names (appendix, sample record). Prices are empty
     until the case is priced: ``exam_cost_map`` gives US dollars per examination key. Examinations with the same
@@ -63,7 +64,7 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
 
 
 _SPLIT = re.compile(r'"split": ?"(\w+)"')  # the field as JSON
-_TAIL = 512  # characters at the end of a line, where our own files name the split
+_TAIL = 512  # characters at the end of a line: our own files name the split there, so only they are searched
 
 
 class RecordError(ValueError):
@@ -115,7 +116,7 @@ def _parse(path: Path, number: int, line: str) -> CaseRecord:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             raise RecordError(f"{path}:{number}: not JSON ({first['msg']})") from error
-        # Below a field there are names of examinations, and an unknown field may be any text.
+        # Only the name of a known field may be shown: names within it, and unknown ones, may be a patient's words.
         field = next((name for name in first["loc"][:1] if name in CaseRecord.model_fields), "record")
         raise RecordError(f"{path}:{number}: field {field!r}: {first['msg']}") from None
 

@@ -95,7 +95,7 @@ def parse_analytes(text: str) -> list[Analyte]:
         if match is None:
             if not analytes:  # the text does not begin in this layout
                 return _parse_list(text)
-            continue
+            continue  # a part of a text that had a semicolon
         if match["label"] is not None or not analytes:
             analytes.append({"label": match["label"] or ""})
         _read_field(analytes[-1], match["field"], match["text"].strip())

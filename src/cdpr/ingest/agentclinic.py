@@ -60,7 +60,7 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
 def _history(patient: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of a case summary by section. ``patient`` is the content of ``Patient_Actor``: what a patient
     can tell."""
-    # Nobody needs the counts: these entries are no results.
+    # The counts are thrown away: entries of the history are no results.
     patient = _with_results(patient, events=Counter()) or {}
     told = patient.get("Symptoms")
     symptoms = dict(told) if isinstance(told, Mapping) else {"Primary_Symptom": told}
@@ -150,7 +150,7 @@ def _joint_name(name: str, content: Mapping[str, Any]) -> str:
 def _is_body_part(name: str, method: str) -> bool:
     """Whether ``name`` is a part of the body that the examination ``method`` above it was applied to: a knee below
     "X-rays", a lymph node below "Biopsy"."""
-    if modality(name) or not names_no_place(method):
+    if modality(name) or not names_no_place(method):  # the name of a method itself, or one that has a body part already
         return False
     # For a part of the body, "Knee X-rays" is an examination of the same class as "X-rays".
     terms = meaning(f"{name} {method}").terms

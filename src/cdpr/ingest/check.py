@@ -22,7 +22,7 @@ from .texts import quoted
 
 _TEMPLATE = ("cases.csv", "results.csv", "jsonl/cases.jsonl")
 _SHOWN = 20  # problems of one kind, and names
-_COMMON = 3  # cases in which a name stands before it is shown without asking
+_COMMON = 3  # cases that have an unpriced examination, from which on its name is shown although texts are withheld
 LAYOUT = FORMAT["summary"].format(**{name: ", ".join(columns) for name, columns in FORMAT.items() if "columns" in name})
 
 

@@ -40,7 +40,7 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
     """Read a file, or all ``*.json`` files of a folder. Yields the records of all usable cases in ``source.language``.
 
     Raises IngestError, with the number of the case and the field, for another structure than the published one. A case
-    that only lacks something, or that occurs twice word for word, is dropped and counted.
+    without diagnosis, complaint or examination, or that occurs twice word for word, is dropped and counted.
     """
     files, dataset = files_with_ending(work.path, ".json"), work.attrition.dataset
     if not files:
@@ -49,7 +49,7 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
     if source.path is not None and dataset == "clinicalbench":
         work.attrition.warnings.append(NOTICE)
     yield from work.records(_drafts(files, source.language, work.attrition))
-    # No draft was made, but cases in another language were counted.
+    # No case was read, although some in another language were counted.
     if not work.attrition.read and work.attrition.events:
         raise IngestError(work.path, f"no case in the language {source.language}", f"set data.{dataset}.language")
 
@@ -64,7 +64,7 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
             case = Element(value, file, place=f"[{index}]")
             unknown_fields = set(value).difference(_WORDS["fields"], _BLOCKS)
             attrition.count("fields that the format does not know", len(unknown_fields))
-            # What the case says of its language, else what its summary is written in.
+            # The language that the case states, else that of its summary.
             stated = str(value.get("language")).strip().casefold()
             language = _WORDS["languages"].get(stated) or language_of(case.text("clinical_case_summary"))
             if asked_language not in ("both", language):

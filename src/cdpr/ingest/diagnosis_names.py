@@ -14,10 +14,10 @@ from .texts import CHINESE, one_line, patterns, phrases, says_something
 
 BLANK = "___"
 _WORDS, _PATTERN = phrases("diagnosis_names"), patterns("diagnosis_names")
-TEST = _PATTERN.test
+TEST = _PATTERN.test  # words that make the name before them that of a test: "hepatitis antibody"
 _TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])
-# Between two words of a name: up to three other words of the same sentence.
 _NOTHING = r"(?!)"  # matches no text
+# Between two words of a name: up to three other words of the same sentence.
 _UP_TO_THREE_WORDS = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
 
 
@@ -57,22 +57,23 @@ def _synonyms(word: str) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=4096)
 def names_of(diagnosis: str) -> tuple[str, ...]:
-    """List all names of a diagnosis, without repetitions:
+    """List all names of a diagnosis, without repetitions. Those of "1. Severe community acquired pneumonia with sepsis
+    2. Fever" are, besides the text itself:
 
-    - the text itself, the first entry of a numbered list, and the disease that leads it;
-    - the latter two without qualifiers such as "acute";
-    - known diseases with which these, or a cause that the text states ("due to ..."), begin or end;
-    - all aliases of the known diseases among these.
-
-    For "Acute on chronic systolic heart failure" there are also "systolic heart failure", "Heart failure" and "CHF".
+    - its first entry, without the number: "Severe community acquired pneumonia with sepsis";
+    - the disease that the entry names first: "Severe community acquired pneumonia";
+    - entry and disease without qualifiers: "community acquired pneumonia";
+    - a known disease at the beginning or end of that disease: "pneumonia"; or of the cause that the entry states
+      ("gout" for an entry "... due to gout");
+    - all aliases of the known diseases among these: "CAP".
     """
     whole = one_line(diagnosis)
-    first = next(filter(says_something, _PATTERN.number.split(whole)), whole).strip(" .,;")
-    leading = leading_disease(first)
-    shorter = [leading, _without_qualifiers(first), _without_qualifiers(leading)]
-    names = [whole, first, *(name for name in shorter if name.casefold() not in _WORDS["general"])]
-    cause = _PATTERN.cause.search(first)
-    for phrase in (leading, shorter[-1], leading_disease(cause[1]) if cause else ""):
+    entry = next(filter(says_something, _PATTERN.number.split(whole)), whole).strip(" .,;")
+    disease, cause = leading_disease(entry), _PATTERN.cause.search(entry)
+    bare_disease = _without_qualifiers(disease)
+    shorter = (disease, _without_qualifiers(entry), bare_disease)
+    names = [whole, entry, *(name for name in shorter if name.casefold() not in _WORDS["general"])]
+    for phrase in (disease, bare_disease, leading_disease(cause[1]) if cause else ""):
         names += _diseases_within(phrase)
     known = [term for name in dict.fromkeys(names) for term in _diseases_by_spelling().get(_lookup_form(name), ())]
     names += [alias for term in known for alias in (term.name, *term.aliases)]
@@ -103,12 +104,13 @@ def _diseases_within(phrase: str) -> Iterator[str]:
 @functools.lru_cache(maxsize=4096)
 def _exact_pattern(diagnosis: str) -> re.Pattern[str]:
     """Compile a regular expression that matches any name of a diagnosis as whole words, the longest first, in singular
-    or plural, with any punctuation between the words."""
+    or plural, with any punctuation between the words. It matches nothing for a diagnosis without a name."""
     names = sorted(names_of(diagnosis), key=lambda name: (-len(name), name))
-    # A name begins where a word does; Chinese has no spaces between words.
     chinese = [_name_pattern(name) for name in names if CHINESE.search(name)]
-    others = "|".join(_name_pattern(name) for name in names if not CHINESE.search(name))
-    return re.compile("|".join([rf"(?<!\w)(?:{others})", *chinese] if others else chinese) or _NOTHING)
+    others = [_name_pattern(name) for name in names if not CHINESE.search(name)]
+    # A name begins where a word does, but a Chinese one anywhere: Chinese has no spaces between words.
+    expressions = [rf"(?<!\w)(?:{'|'.join(others or [_NOTHING])})", *chinese]
+    return re.compile("|".join(expressions))
 
 
 def _name_pattern(name: str) -> str:
@@ -162,15 +164,15 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
 def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bool:
     """Whether the name from ``start`` to ``end`` of the text is a single word that is part of another name: of another
     disease, by the adjective before it ("rheumatoid" before "arthritis"), or of a test, by the words after it
-    ("antibody" after "hepatitis"). ``diagnosis`` is what the name stands for."""
+    ("antibody" after "hepatitis"). An adjective of the ``diagnosis`` itself makes no other name."""
     if " " in text[start:end]:
         return False
     if TEST.match(text, end):
         return True
-    before = _PATTERN.kind.search(text, max(0, start - 40), start)  # an adjective such as "rheumatoid"
+    before = _PATTERN.kind.search(text, max(0, start - 40), start)  # "rheumatoid"; 40: no adjective is longer
     if before is None or any(word in diagnosis.casefold() for word in _synonyms(before[1].casefold())):
         return False
-    # "Chronic" (followed by a space, as the expression wants it) and "typical" make no other disease.
+    # "Chronic" and "typical" make no other disease. The expression for qualifiers asks for a word behind ("x").
     return not (_PATTERN.qualifier.match(f"{before[1]} x") or _PATTERN.sure.fullmatch(before[1]))
 
 
@@ -189,6 +191,7 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
         # "AMI" for "Acute myocardial infarction"; two letters have too many meanings.
         if 3 <= len(words) <= 5 and not CHINESE.search(name):
             expressions.append("".join(word[0].upper() for word in words) + r"(?!\w)")
+        # With a qualifier it would be shortened by that alone; the name without qualifiers is tried too.
         if 3 <= len(words) <= 5 and name == _without_qualifiers(name):
             expressions += _shortened_patterns(words)
         telling = _telling_words(words)
@@ -264,8 +267,9 @@ def _is_negated(text: str, start: int, end: int) -> bool:
 def _reaches(text: str, cue: re.Match[str], start: int) -> bool:
     """Whether the negation ``cue`` still holds for the name at ``start``. It ends with its clause; after a comma it
     holds in "denies a, b" and in "no a, b or c", but not in "no a, b"."""
-    between = _PATTERN.carries.sub(" ", text[cue.start() : start])  # without words that carry it on ("negative for")
-    if _PATTERN.clause_end.search(between + text[start]):  # some ends show only in the letter that follows
+    # Without words that carry the negation on, such as "for" in "negative for", which otherwise end a clause.
+    between = _PATTERN.carries.sub(" ", text[cue.start() : start])
+    if _PATTERN.clause_end.search(between + text[start]):  # with the next letter: a capital may show the end
         return False
     is_list = _PATTERN.denies.match(cue[0]) or _PATTERN.alternative.match(text, cue.end())
     return "," not in between or bool(is_list)
@@ -276,9 +280,10 @@ def _is_of_relative(text: str, start: int, end: int) -> bool:
     of the sentence ("his father had gout"), or is named right after it ("gout in his father")."""
     if _PATTERN.in_relative.match(text, end):
         return True
-    relatives = list(_PATTERN.someone.finditer(text, max(0, start - 200), start))  # "father", "family", ...
+    # "father", "family", ... within 200 characters, the length of a long sentence.
+    relatives = list(_PATTERN.someone.finditer(text, max(0, start - 200), start))
     if not relatives or _PATTERN.teller.search(text[: relatives[-1].start()]):  # "according to his mother"
         return False
-    # With the first letter of the name, in which some ends of a sentence show.
+    # With the first letter of the name: a capital may show that a sentence ended before it.
     between = text[relatives[-1].end() : start] + text[start]
     return not _PATTERN.not_of_relative.search(between)

@@ -108,7 +108,7 @@ class Import:
         without content, and entries whose name is no examination, are left out and counted."""
         absent = {key for key, text in draft.results.items() if is_absent(text)}
         self.attrition.count("results that say that there is none", len(absent))
-        # Their names say that nothing is examined ("Assessment").
+        # Entries whose names say that nothing is examined ("Assessment").
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
         self.attrition.count(NO_EXAMINATION, len(remarks))
         results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks | absent}
@@ -128,7 +128,8 @@ def _clean_history(draft: Draft) -> dict[str, str]:
 
 
 def _failed_rule(draft: Draft) -> str | None:
-    """Return the rule that drops a draft because it lacks something; None for a usable draft."""
+    """Return the rule that drops a draft without a diagnosis in words, a physical examination where one is needed, or
+    both complaint and present illness; None for a usable draft."""
     if is_absent(draft.diagnosis) or draft.diagnosis.casefold() == "none":
         return "no diagnosis"
     if is_code(draft.diagnosis):

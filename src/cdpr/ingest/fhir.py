@@ -6,7 +6,6 @@ from the notes of the encounter, by the same headings as in MIMIC-IV, so that ho
 read.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +74,7 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     Encounters that did not take place, and resources of no case, are counted and left out."""
     everything = [resource for scope in scopes for resource in scope.resources]
     by_encounter = _cases_by_encounter(of_kind(everything, "Encounter"), attrition)
+    # Each case once: several encounters may have the same one, of which the outermost comes first.
     cases = [case for encounter, case in by_encounter.items() if case.encounters[0] is encounter]
     # A patient without encounters is one case.
     treated = {case.patient for case in cases if case.patient}
@@ -189,6 +189,7 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
     # A note tells more than what is coded; what is coded fills its gaps.
     history |= {name: text for name, text in coded.items() if says_something(text) and name not in history}
     return Draft(
+        # A case without an encounter has the identifier of its patient.
         note_id=next(one.identity for one in (*case.encounters, case.patient) if one),
         subject_key=case.patient.identity if case.patient else "",
         history=history,
@@ -232,7 +233,7 @@ def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition
         references = (*report.children("result"), *report.children("hasMember"))
         listed += [report.resolve(reference.text("reference")) for reference in references]
     observations = of_kind(filter(None, listed), "Observation")
-    # Each once. A resource within another one is made anew by each reference, but from the same value.
+    # Each once, by its value: a resource within another one is a new object for each reference to it.
     resources = list({id(resource.value): resource for resource in (*own, *observations)}.values())
     if hours is not None and case.start is not None:
         early = [resource for resource in resources if (time_of(resource) or case.start) <= case.start + hours]
@@ -253,10 +254,10 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     reasons of its encounters, and conditions with the role "chief complaint".
 
     Diagnoses that an encounter names are ordered by role and rank. Where there are none, other conditions are tried
-    (:func:`_unnamed_diagnoses`). Among equals a disorder comes before a finding.
+    (:func:`_unnamed_diagnoses`). Of several with the same role and rank, a disorder comes before a finding.
     """
     complaints: list[str] = []
-    candidates: list[tuple[float, float, Resource]] = []  # (order of the role, rank, condition)
+    candidates: list[tuple[tuple[float, float], Resource]] = []  # ((order of the role, rank), condition)
     others: list[Resource] = []  # conditions with a role that is no diagnosis, such as a comorbidity
     for encounter in case.encounters:
         complaints += map(concept_display, encounter.children("reasonCode"))
@@ -270,14 +271,15 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
                 complaints.append(condition.display("code"))
             # The smallest is the primary one: discharge diagnoses before those for billing, ...
             orders = [_ROLES[role] for role in roles & _ROLES.keys()]
-            rank = float(entry.number("rank") or "inf") if orders else math.inf
             if not orders:
                 others.append(condition)
-            elif _is_confirmed_illness(condition, attrition):
-                candidates.append((min(orders), rank, condition))
+                continue
+            priority = min(orders), float(entry.number("rank") or "inf")
+            if _is_confirmed_illness(condition, attrition):
+                candidates.append((priority, condition))
     # Of the best role and rank, the condition that fits best as an illness.
-    best = min((place for *place, _ in candidates), default=None)
-    equals = [condition for *place, condition in candidates if place == best]
+    best = min((priority for priority, _ in candidates), default=None)
+    equals = [condition for priority, condition in candidates if priority == best]
     equals = equals or _unnamed_diagnoses(case, others, by_onset, attrition)
     primary = min(equals, key=lambda condition: _illness_rank(condition) or 0, default=None)
     is_doubtful = sum(_illness_rank(one) == _illness_rank(primary) for one in equals if primary) > 1
@@ -287,12 +289,16 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
 
 def _unnamed_diagnoses(case: _Case, named: list[Resource], by_onset: bool, attrition: Attrition) -> list[Resource]:
     """Return the conditions of a case that may be its diagnosis although no encounter names them as one. ``named`` are
-    those that an encounter names in another role. Of three kinds the first that the case has: those of category
-    ``encounter-diagnosis``; those that name their encounter; with ``by_onset``, those that began within it."""
+    those that an encounter names in another role; they are left out. Returns the first of these lists that is not
+    empty:
+
+    - those of the category ``encounter-diagnosis``;
+    - those without a category that name their encounter;
+    - with ``by_onset``, those that began within the encounter.
+    """
     unnamed = (condition for condition in of_kind(case.resources, "Condition") if condition not in named)
     illnesses = [condition for condition in unnamed if _is_confirmed_illness(condition, attrition)]
     of_category = [condition for condition in illnesses if "encounter-diagnosis" in condition.codes("category")]
-    # What says nothing of itself but its encounter was diagnosed there.
     of_encounter = [one for one in illnesses if one.child("encounter") and not one.codes("category")]
     onsets = {one: [one.moment("onsetDateTime", end) for end in (False, True)] for one in illnesses if by_onset}
     return of_category or of_encounter or [one for one, (first, last) in onsets.items() if case.overlaps(first, last)]
@@ -335,7 +341,7 @@ def _person(case: _Case) -> Person:
     born = patient.moment("birthDate") if patient else None
     if born is None or start is None or start.date() < born.date():
         return Person(sex, None)
-    # Less one where the birthday is still to come.
+    # One less (True counts as 1) where the birthday of this year is still to come.
     whole_years = start.year - born.year - ((start.month, start.day) < (born.month, born.day))
     # Before the first birthday the fraction stays below one, also in a leap year.
     return Person(sex, whole_years or min((start.date() - born.date()).days / 365.25, 0.999))
@@ -365,8 +371,8 @@ def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict
 
 def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
     """Yield (text, whether it is a whole note) of each text of a case that may contain history and physical
-    examination, those from structured resources first. Withdrawn notes, and compositions that are not final, are left
-    out; the former are counted."""
+    examination, those from structured resources first. Compositions that are not final are left out; so are withdrawn
+    documents and reports, which are counted."""
     for resource in of_kind(case.resources, "Composition"):
         if resource.text("status") in FINAL:
             yield from ((section, False) for section in _composition_sections(resource))
@@ -407,8 +413,9 @@ def _answers(content: FhirElement) -> Iterator[str]:
 def _is_note(resource: Resource) -> bool:
     """Whether a resource is a clinical note in the form of a report, as the US Core profile of FHIR allows, and not the
     report of an examination."""
-    codes = resource.codes("code") | resource.codes("category") if resource.kind == "DiagnosticReport" else set()
-    return not codes.isdisjoint(_WORDS["notes"])
+    if resource.kind != "DiagnosticReport":
+        return False
+    return not (resource.codes("code") | resource.codes("category")).isdisjoint(_WORDS["notes"])
 
 
 def _note_attachments(resource: Resource) -> list[FhirElement]:

@@ -39,7 +39,7 @@ class FhirElement(Element):
     resource of the export gives for a code, by code."""
 
     remedy = "export it again as FHIR R4"
-    displays: Mapping[str, str] = MappingProxyType({})  # what other places of the export call a code
+    displays: Mapping[str, str] = MappingProxyType({})
 
     def _element(self, name: str, value: Any) -> "FhirElement":
         """Make the part ``name`` of this element, with the content ``value``."""
@@ -62,7 +62,8 @@ class FhirElement(Element):
             if len(text) > len("2024-03-02"):
                 moment = datetime.fromisoformat(text)
                 return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            # A year, month or day: what it leaves open is the first there is, or the last one.
+            # A year, a month of a year, or a day. Month and day that are not given are 0 at first, then the first or
+            # last one.
             year, month, day = (*map(int, text.split("-")), 0, 0)[:3]
             month = month or (12 if end else 1)
             day = day or (monthrange(year, month)[1] if end else 1)

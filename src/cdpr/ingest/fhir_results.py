@@ -65,8 +65,9 @@ class _Collector:
             return
         analytes = list(_read_analytes(observation, self.person))
         if not analytes:
-            has_name = bool(name) or not read_value(observation)
-            self.attrition.count("observations without a result" if has_name else "observations whose code has no name")
+            lacks_name = not name and read_value(observation)
+            missing = "whose code has no name" if lacks_name else "without a result"
+            self.attrition.count(f"observations {missing}")
         if _SOCIAL in categories:
             self.social += [f"{one.label}: {one.value}" for one in analytes]
             return
@@ -121,7 +122,8 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
     results by examination, and the social history as a list of texts. Resources that cannot be used are counted."""
     collector = _Collector(person, attrition)
     panels, lists = _name_panels(resources, attrition)
-    # The test of each specimen, by the reference to it: the susceptibilities of what grew there belong to it.
+    # The culture of each specimen, by the reference to the specimen. Susceptibilities of the organisms that grew from
+    # it are added to this culture.
     cultures: dict[str, str] = {}
     for one in of_kind(resources, "Observation"):
         specimen, panel = _specimen_reference(one), panels.get(id(one.value), "")
@@ -282,7 +284,7 @@ def _reference_range(content: FhirElement, person: Person) -> tuple[float | None
     fitting = [one for one in content.children("referenceRange") if _is_range_for(one, person)]
     if not fitting:
         return None, None, ""
-    # The most specific range is for a group of people, and for an age.
+    # The most specific range is for a group of people (a sex, pregnancy) and for an age: one point for each.
     narrowest = max(fitting, key=lambda one: bool(one.children("appliesTo")) + bool(one.child("age")))
     low, high = (narrowest.child(name).number("value") for name in ("low", "high"))
     text = one_line(narrowest.text("text"))
@@ -316,5 +318,5 @@ def _concept_words(concept: FhirElement) -> set[str]:
 def _age_in_years(age: FhirElement) -> float | None:
     """Return an ``Age`` of FHIR in years; None where it has no number."""
     number = age.number("value")
-    unit = age.text("code") or age.text("unit") or "a"
+    unit = age.text("code") or age.text("unit") or "a"  # UCUM's code for a year
     return float(number) * _WORDS["years"].get(unit, 1) if number else None

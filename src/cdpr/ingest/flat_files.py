@@ -31,8 +31,8 @@ csv.field_size_limit(LONGEST_NOTE)
 # What a file is, by its first bytes: packed ones are opened, any other is named.
 _MAGIC = {kind: bytes.fromhex(start) for kind, start in phrases("flat_files")["magic"].items()}
 _COMPRESSED: dict[str, Callable[[Any], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
-_MOST_PACKINGS = 4  # around one file
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
+_MOST_PACKINGS = 4  # compressions and archives around one file
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # text in quotes, as repr writes it
 
 
 class IngestError(ValueError):
@@ -45,7 +45,7 @@ class IngestError(ValueError):
         """Write the message ``path:line: field ...: problem; remedy``; ``line`` and ``field`` may be left out."""
         self.path, self.line, self.field, self.problem, self.remedy = Path(path), line, field, problem, remedy
         location = f"{path}:{line}" if line is not None else f"{path}"
-        # A field that was read from the file has quotes already.
+        # A field whose name was read from the file has quotes already; they mark it as text to withhold.
         field_text = f"field {field if _QUOTED.search(field) else repr(field)}: " if field is not None else ""
         super().__init__(f"{location}: {field_text}{problem}; {remedy}")
 
@@ -240,7 +240,7 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
     try:
         return make_visible(json.loads(text, object_pairs_hook=to_object, parse_constant=refuse_constant))
     except json.JSONDecodeError as error:
-        # What stands in quotes would be withheld: "Expecting ',' delimiter" becomes "Expecting a comma as delimiter".
+        # Text in quotes may be withheld, so "Expecting ',' delimiter" becomes "Expecting a comma as delimiter".
         reason = error.msg.replace("','", "a comma as").replace("':'", "a colon as")
         raise error_at(f"not JSON at column {error.colno} ({reason})", at=line + error.lineno - 1) from error
     except IngestError:

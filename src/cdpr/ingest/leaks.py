@@ -24,10 +24,11 @@ from .texts import patterns, phrases, says_something
 
 STRICT = Leaks.model_validate(phrases("leaks")["strict"])
 Texts = dict[str, str]  # by section of the history, or by examination
+# Sections in which the diagnosis means that the patient had it before, a relative has it, or the doctor knows it now.
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
-_ACTIONS = {"drop": "removed", "mask": "masked", "keep": "kept"}  # by what the settings say
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
+_ACTIONS = {"drop": "removed", "mask": "masked", "keep": "kept"}  # what is reported, by what the settings say
 _PATTERN = patterns("leaks")
 
 
@@ -50,7 +51,8 @@ def control_leaks(
     to_mask: dict[str, list[Mention]] = defaultdict(list)
     for section, kind, action, named in found:
         attrition.leak(f"{kind} (case kept)", _ACTIONS[action], case, section, named[0].words)
-        to_mask[section] += named if action == "mask" else []
+        if action == "mask":
+            to_mask[section] += named
     history |= {section: mask(history[section], named) for section, named in to_mask.items()}
     results = {e: _controlled_result(case, e, text, diagnosis, leaks, attrition) for e, text in results.items()}
     return history, {exam: text for exam, text in results.items() if says_something(text)}
@@ -127,7 +129,7 @@ def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None
     gout")."""
     name = exam.removesuffix(PHYSICAL_SUFFIX)
     known = meaning(name)
-    if (known.terms and known.whole) or examinations().find(name):
+    if (known.terms and known.whole) or examinations().find(name):  # whole: every word of the name is understood
         return None
     for mention in mentions(name, diagnosis, loose):
         is_sought = TEST.match(name, mention.end) or _PATTERN.aim.search(name[: mention.start])
@@ -150,7 +152,8 @@ def before_emergency(text: str) -> str | None:
             position, clause = department.start(), clause_start(text, sentence, department.start())
             if _is_another_visit(text[sentence:position], text[clause:position], text[department.end() : end]):
                 continue
-            # A heading ("ED course:") begins a new part; other words belong to their clause, which goes with them.
+            # A heading ("ED course:") begins a new part, so the text is cut there; other words ("then in the ED")
+            # are cut with all of their clause.
             is_heading = department["heading"] or department["line"]
             return _PATTERN.loose_end.sub("", text[: position if is_heading else clause])
     return None

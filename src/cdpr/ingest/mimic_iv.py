@@ -94,8 +94,9 @@ def _draft(note: Row, events: Events, attrition: Attrition) -> Draft:
     query ``notes``; ``note.rejected`` is the rule that drops the case, if one does: its results are not read."""
     parsed = parse_discharge_note(note.text)
     attrition.count(CUT, parsed.cut)
-    years = note.years if note.years is not None and 0 <= note.years <= OLDEST else None
-    attrition.count("admissions at an impossible age, left out of the summary", note.years is not years)
+    is_impossible = note.years is not None and not 0 <= note.years <= OLDEST
+    years = None if is_impossible else note.years
+    attrition.count("admissions at an impossible age, left out of the summary", is_impossible)
     attrition.count("admissions at an unknown age", note.years is None and not note.rejected)
     is_sexless = not note.rejected and not patient_information(None, note.gender)
     attrition.count("admissions without a sex that is known, left out of the summary", is_sexless)
@@ -185,6 +186,7 @@ def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
     subjects, stays = zip(*admissions, strict=True)
     events: Events = {}
     for query in _EVENT_QUERIES:
+        # The first and last patient only make the query fast: tables are sorted by patient.
         rows = tables.rows(statement(query), [min(subjects), max(subjects), list(stays)])
         # Rows of one admission follow one another.
         events[query] = {case: list(group) for case, group in groupby(rows, key=attrgetter("case_id"))}
@@ -287,8 +289,8 @@ def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[_N
             continue
         text = row.text or ""
         names, report = row.names or [examination_heading(text) or ""], report_text(text)
-        if row.time is None or not names[0] or not report:
-            missing = "readable time" if row.time is None else "result" if names[0] else "name"
-            attrition.count(f"radiology reports without a {missing}")
+        has = {"readable time": row.time is not None, "name": bool(names[0]), "result": bool(report)}
+        if missing := [part for part, is_there in has.items() if not is_there]:
+            attrition.count(f"radiology reports without a {missing[0]}")
             continue
         yield names, " ".join([report, *addenda.pop(row.note_id, ())]), 1

@@ -31,9 +31,9 @@ AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
 OLDEST = 130  # years
 _FEW = 20  # rows or cases, below which shares say nothing
-_CLOCK = 100  # times from which on it is no chance that none lies outside half a day
-_LOST = 0.01  # share of times that may be unreadable before a warning
-_HALF_A_DAY = sum(1 << hour for hour in range(1, 13))  # the hours of a 12-hour clock, as bits
+_CLOCK = 100  # times; if so many are all within 1:00 to 12:59, it is no chance: the clock has 12 hours
+_LOST = 0.01  # share of times that may be unreadable, or of rows that may be stray, before a warning
+_HALF_A_DAY = sum(1 << hour for hour in range(1, 13))  # the hours of a 12-hour clock: bit h is set for hour h
 _CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")  # digest and file, as sha256sum writes them
 
 
@@ -199,13 +199,14 @@ class Tables:
         table has times with a zone and another has times without. Warns where more than 1% cannot be read.
         """
         filled, unread, readable = counts.filled, counts.unread, counts.filled - counts.unread
-        # All tables must have times with a zone, or all without.
+        # All tables must have times with a zone, or all without. A table has what most of its times have.
         if filled:
             self._zoned[name] = counts.zoned * 2 > filled
-        if other := next((table for table, has in self._zoned.items() if has != self._zoned.get(name, has)), ""):
-            having, lacking = (name, other) if self._zoned[name] else (other, name)
-            problem = f"its times have a zone, those of {lacking} have none, so that neither can be moved to the other"
-            raise IngestError(self.paths[having], problem, f"{AS_PUBLISHED}, without a zone")
+        zoned = [table for table, has_zone in self._zoned.items() if has_zone]
+        local = [table for table in self._zoned if table not in zoned]
+        if zoned and local:
+            problem = f"its times have a zone, those of {local[0]} have none, so that neither can be moved to the other"
+            raise IngestError(self.paths[zoned[0]], problem, f"{AS_PUBLISHED}, without a zone")
         unreadable = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(counts.sample or '')}"
         problem = ""
         if unread * 2 > filled:

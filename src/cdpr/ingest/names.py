@@ -35,7 +35,7 @@ def physical_key(name: str) -> str:
     """Return the key of an item of the physical examination: its name, or the canonical one for a synonym, with the
     suffix of such items. ``Pulm exam`` becomes ``Respiratory (Physical Examination)``."""
     name = one_line(name).removesuffix(PHYSICAL_SUFFIX)
-    for spelling in (name, _PATTERN.ending.sub("", name)):
+    for spelling in (name, _PATTERN.ending.sub("", name)):  # "Pulm exam", then "Pulm"
         term = examinations().find(spelling)
         if term is not None and term.kind == "physical":
             return term.name + PHYSICAL_SUFFIX
@@ -127,7 +127,7 @@ class Workup:
     def __init__(self) -> None:
         """Create an empty collection: analytes by label and texts, for each examination key."""
         self._analytes: dict[str, dict[str, Analyte]] = {}
-        self._texts: dict[str, dict[str, None]] = {}
+        self._texts: dict[str, dict[str, None]] = {}  # a dictionary without values: a set that keeps its order
 
     def add(self, key: str, result: Analyte | str) -> bool:
         """Add a measured value or a text to the examination ``key``. Returns False, and keeps the earlier one, if the

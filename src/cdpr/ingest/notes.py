@@ -64,8 +64,8 @@ def parse_discharge_note(text: str) -> DischargeNote:
 def note_sections(text: str) -> dict[str, str]:
     """Split a note into its sections: texts by section of the case summary, and by ``physical`` and ``diagnosis``.
 
-    Any other heading ends the section before it. Of a heading that occurs twice the first is used, but of the discharge
-    diagnosis the last one with a text.
+    Any other heading ends the section before it; its own text is not read. Of a heading that occurs twice the first is
+    used, but of the discharge diagnosis the last one with a text.
     """
     headings, examination = _section_headings(text)
     sections: dict[str, str] = {}
@@ -76,7 +76,8 @@ def note_sections(text: str) -> dict[str, str]:
         if name == "diagnosis":
             sections[name] = body if says_something(body) else sections.get(name, "")
         elif name == "physical":
-            sections |= {name: body} if heading is examination else {}
+            if heading is examination:
+                sections[name] = body
         elif name not in (None, "course") and heading.number not in numbers_before:
             add_text(sections, name, body, separator="\n")  # medical history, then surgical
         numbers_before.add(heading.number)
@@ -107,10 +108,10 @@ def _find_headings(text: str) -> Iterator[_Heading]:
     may instead be in capitals or bold (:func:`_stands_out`), or alone on its line."""
     start = 0  # of the line
     for line in text.split("\n"):
-        is_alone = line[:1].isupper() and 2 <= len(line.split()) <= 5
+        is_alone = line[:1].isupper() and 2 <= len(line.split()) <= 5  # more are a sentence, one may be a finding
         may_be_heading = ":" in line or is_alone or _stands_out(line)  # asked first, because matching takes longer
         if may_be_heading and (match := _NOTE.heading.match(text, start)):
-            number = (match.lastindex or 0) - 1
+            number = (match.lastindex or 0) - 1  # groups are counted from 1
             is_short = number >= len(_HEADINGS)
             heading = _Heading(match.start(), match.end(), number, _ALL_HEADINGS[number][0], is_short)
             if ":" in match[0] or ((_stands_out(match[0]) or is_alone) and not heading.is_short):
@@ -146,7 +147,8 @@ def primary_diagnosis(section: str) -> str:
             is_primary = label.re is not _NOTE.secondary
             line = _NOTE.bullet.sub("", line[label.end() :])
         if is_primary and says_something(line) and not _NOTE.nameless.fullmatch(line):
-            # "Gout; fever" ends at the semicolon, "1. Gout 2. Fever" at the second number.
+            # "Gout; fever" ends at the semicolon, "1. Gout 2. Fever" at the second number. The first character cannot
+            # end it.
             is_numbered = _NOTE.one.search(one_line(raw))
             ends = [_NOTE.end.search(line, 1), _NOTE.two.search(line) if is_numbered else None]
             end = min((match.start() for match in ends if match), default=len(line))
@@ -246,13 +248,13 @@ def _opens_another_section(line: str, is_marked: bool, is_apart: bool) -> bool:
 
 def _is_heading_within(name: str) -> bool:
     """Whether a heading belongs to a physical examination: it is a vital sign, a manoeuvre, a system or part of the
-    body. A heading with a number is a finding, and belongs to it too."""
+    body. One with a number or blank (``__``) is a finding, and belongs to it too, unless it names another section."""
     words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())  # without the numbers of cranial nerves
     is_known = (
         _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
     )
-    is_counted = re.search(r"\d|__", name) and not _EXAM.other.search(name)  # a finding, not "2 other headings"
-    return bool(is_known or is_counted or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words)))
+    is_finding = re.search(r"\d|__", name) and not _EXAM.other.search(name)  # "Reflexes 2+", but not "Labs 2"
+    return bool(is_known or is_finding or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words)))
 
 
 def outline(text: str) -> str:
@@ -281,10 +283,10 @@ def physical_results(text: str) -> dict[str, str]:
     for line in _one_system_a_line(_EXAM.at_discharge.split(text, maxsplit=1)[0]).splitlines():
         headed = _EXAM.headed.match(line)
         name, findings = (headed[1].strip(), headed[2]) if headed else ("", line)
-        if _is_title(name, findings):  # what follows it has no heading
+        if _is_title(name, findings):  # what follows a title ("Exam on admission:") has no heading of its own
             key, name, line = None, "", findings if name else ""
         if name and _EXAM.vital.match(name):
-            # "Vitals: 36.6" is named, "T: 36.6" needs its heading.
+            # "Vitals" (or Chinese 生命体征) only repeats the key; other headings, such as "T" in "T: 36.6", are kept.
             key, findings = _VITAL_SIGNS, findings if name[0] in "Vv生" else line
         elif not name or len(name.split()) > 4 or _EXAM.cranial.fullmatch(name):
             key, findings = _key_without_heading(line, key), line
@@ -314,15 +316,20 @@ def _is_title(name: str, rest: str) -> bool:
 
 
 def _key_without_heading(line: str, current: str | None) -> str:
-    """Return the key of a line without a heading: that of the system with which it begins, else ``current``, the key of
-    the line before. After vital signs, and where nothing was before, it is the vital signs for a line with numbers
-    like theirs, else the general appearance."""
+    """Return the key of a line without a heading; ``current`` is the key of the line before, None without one. The
+    first of these that applies:
+
+    - that of the system of the body with which the line begins;
+    - ``current``, unless it is the vital signs;
+    - the vital signs, if the line goes on with them, or has numbers like theirs;
+    - the general appearance.
+    """
     system = _systems().leading.match(line)
     if system:
         return physical_key(system[1])
     if current not in (None, _VITAL_SIGNS):
         return current
-    # After vital signs a line with numbers goes on, and one that begins within a sentence.
+    # A line goes on with vital signs if it has numbers, or begins within a sentence.
     is_continued = current and (re.search(r"\d", line) or not line.strip()[:1].isupper())
     tells_vital_signs = _EXAM.vital_numbers.search(line) or _EXAM.stable.search(line)
     return _VITAL_SIGNS if is_continued or tells_vital_signs else _GENERAL

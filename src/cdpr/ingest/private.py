@@ -53,7 +53,7 @@ class Export:
     ``ignored`` counts filled fields that the format does not have, by file and column. ``is_whole``: every row of
     ``cases.csv`` could be read. ``ends`` has a row for each table whose only field, ``rows``, is the number of its last
     line: a spreadsheet may have cut the table there. ``decimal_mark`` is the mark in its numbers, ``comma`` or
-    ``point``; None as in Python.
+    ``point``, the other one separating thousands; None: a point, and thousands are not separated.
     """
 
     cases: list[Row] = field(default_factory=list)
@@ -80,7 +80,7 @@ def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
         raise export.problems[0]
     if doubtful := list(doubtful_cells(export)):
         cells = ", ".join(f"{one.path.name}:{one.line} ({one.field})" for one in doubtful[:_SHOWN])
-        rest = ", ..." * (len(doubtful) > _SHOWN)
+        rest = ", ..." if len(doubtful) > _SHOWN else ""
         work.attrition.warn(f"{len(doubtful):,} cells may be a spreadsheet's: {cells}{rest}; see cdpr check_export")
     yield from records
 
@@ -92,6 +92,7 @@ def doubtful_cells(export: Export) -> Iterator[IngestError]:
         for name, text in row.value.items():
             # The "slips" are what spreadsheets do to cells: each with a pattern, a column or all, a warning, a remedy.
             for slip in FORMAT["slips"]:
+                # With a filled column "unit" a value cannot lack its unit, nor hold it by mistake.
                 is_known_unit = "unit" in slip["problem"] and name == "value" and row.value.get("unit")
                 looks_like_slip = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
                 if looks_like_slip and slip.get("column", name) == name and not is_known_unit:
@@ -103,7 +104,7 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     """Read the rows of an export in either layout, as far as possible. Problems are collected in the export's
     ``problems``, not raised."""
     export = Export(decimal_mark=decimal_mark)
-    # The plain path where there is no such file, compressed or not, or where there are several, which is a problem.
+    # The path of each file, maybe compressed; without one, or with several (a problem), the plain path stays.
     paths = {name: folder / name for name in ("cases.csv", "results.csv", "cases.jsonl")}
     for name in paths:
         with as_problems(export.problems):
@@ -135,7 +136,8 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
     names = [one_line(visible(name)).casefold() for name in header]
-    remedies = {c: "add this column" + ("" if c in FORMAT["filled"] else "; it may be empty") for c in columns}
+    may_be_empty = {column: "" if column in FORMAT["filled"] else "; it may be empty" for column in columns}
+    remedies = {column: f"add this column{hint}" for column, hint in may_be_empty.items()}
     if errors := list(header_errors(path, line, names, remedies)):
         export.problems += errors
         return
@@ -248,9 +250,9 @@ def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
                 fields[name] = fields[name].replace(thousands_mark, "").replace(decimal_mark, ".")
         for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
-            # A result within a case in JSON belongs to that case.
+            # A result within a case in JSON (it has a place there) belongs to that case.
             has_case = name == "case_id" and row.place
-            if text == "" and rule.get("empty") and not has_case:
+            if text == "" and rule.get("empty") and not has_case:  # "empty": what to do about an empty field
                 export.problems.append(row.error(name, "is empty", rule["empty"]))
             if text and not re.fullmatch(rule["fits"], text, re.IGNORECASE):
                 export.problems.append(row.error(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
@@ -275,7 +277,7 @@ def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
         if not is_measured and is_absent(report):
             attrition.count("result rows without a result")
             continue
-        key = first_spellings.setdefault((case, normalise(key) or key), key)
+        key = first_spellings.setdefault((case, normalise(key) or key), key)  # of signs alone nothing is left
         text = f"{one_line(row['item'])}: {report}" if row["item"] else report
         if not workups[case].add(key, _analyte(row, export.problems) if is_measured else text):
             attrition.count("repeated items" if is_measured else "repeated reports")

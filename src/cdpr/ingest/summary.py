@@ -41,7 +41,7 @@ def patient_information(years: float | None, sex: str) -> str:
     if years is None:
         return word
     age = f"{int(years)} year"
-    if 0 < years < 1:
+    if 0 < years < 1:  # in months, but in days before the third month
         age = f"{int(years * 12)} month" if years * 12 >= 2 else f"{round(years * 365.25)} day"
     return f"{age} old {word}".rstrip()
 

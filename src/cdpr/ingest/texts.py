@@ -17,7 +17,8 @@ HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 _BLANKED = re.compile(r"_{2,}")
 _ALPHANUMERIC = re.compile(r"[^\W_]")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
-LONG_CLAUSE = 80  # characters
+LONG_CLAUSE = 80  # characters; more are no single clause
+_SIMILAR_MARKS = str.maketrans("'\"\\", "’”＼")  # for quotes and backslashes
 
 
 def phrases(module: str, **words: str) -> dict[str, Any]:
@@ -62,10 +63,13 @@ def visible(text: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """Return a value of a file in quotes for a message: at most 40 characters on one line, without quotes inside, so
-    that :meth:`IngestError.without_text` can find and withhold it."""
-    text = one_line(visible(value)).replace("'", "’").replace('"', "”").replace("\\", "＼")
-    return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
+    """Return a value of a file in single quotes, for a message: on one line, and cut to 40 characters. Quotes and
+    backslashes in the value become similar characters, so that the quotes around it show where it begins and ends, and
+    :meth:`IngestError.without_text` can withhold it."""
+    text = one_line(visible(value)).translate(_SIMILAR_MARKS)
+    if len(text) > 40:
+        text = text[:39] + "…"
+    return f"'{text}'"
 
 
 def shape(text: str) -> str:
@@ -84,7 +88,7 @@ def plain_text(text: str) -> str:
     r"""Return a text without the marks of RTF or HTML, if it is one of these, and with ``\n`` for every line end."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.lstrip().startswith("{\\rtf"):
-        # Letters by their number, \u8217? or \'e9.
+        # Letters by their number, \u8217? or \'e9; the first has 16 bits with a sign, so it may be negative.
         text = re.sub(r"\\u(-?\d+) ?\??", lambda match: chr(int(match[1]) % 0x10000), text)
         text = re.sub(r"\\'([0-9a-f]{2})", lambda match: bytes.fromhex(match[1]).decode("cp1252", "replace"), text)
         return rewrite(text, _RTF).strip()
@@ -107,7 +111,7 @@ def is_absent(text: str) -> bool:
     """Whether a text is empty, or says that there is no result ("Not available.", "Cancelled by ward", "暂无。")."""
     plain = one_line(visible(text))
     is_empty = not says_something(blank_if_missing(plain))
-    # "Would show a mass" is imagined, not found.
+    # "Would show a mass" is imagined, not found; the Chinese phrases say that nothing was done, or is known yet.
     if is_empty or _PATTERN.imagined.fullmatch(plain) or _PATTERN.chinese.fullmatch(plain):
         return True
     # "Pending", "not done": no result, unless a short text beside it tells of a finding.
@@ -116,7 +120,8 @@ def is_absent(text: str) -> bool:
         return True
     # "Haemolysed", "invalid": may be findings, and are none only beside words that tell of nothing.
     rest, spoilt = _PATTERN.spoilt.subn(" ", rest)
-    words = re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold())  # and numbers that are no date or time
+    # All words, and the numbers that may be values: a date or time has only short ones without a decimal mark.
+    words = re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold())
     return bool(undone + spoilt) and _NEUTRAL.issuperset(words)
 
 
