@@ -15,7 +15,7 @@ from ..settings import Settings
 from .methods import is_synthetic
 from .sources import source_of
 
-# Rows of the coverage table of `map_costs`: one per examination name.
+# Rows of the price table of the stage `map_costs`, one per examination name, as texts by column: `COVERAGE_COLUMNS`.
 Prices = Sequence[Mapping[str, str]]
 
 KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")
@@ -23,11 +23,13 @@ SPLITS = ("train", "validation", "test")
 # A diagnosis of fewer patients might tell who they are.
 FEWEST_PATIENTS = 5
 SHOWN_DIAGNOSES = 12
-# What can be done about a leak.
+# What can be done about a leak (a text that gives the diagnosis away): drop the case, mask the words, remove the text,
+# or keep it.
 _ACTIONS = ("dropped", "masked", "removed", "kept")
 # Rules of the selection that drop cases because of a leak.
 _LEAK_RULES = ("diagnosis established before", "diagnosis stated in the summary", "diagnosis of a relative")
-# First digits of procedure codes, for examinations that the vocabulary does not know.
+# Kinds by the first digits of procedure codes, for examinations that the vocabulary does not know. The first entry that
+# fits counts: codes 87... are microbiology, other codes 8... are laboratory.
 _CODE_SECTIONS = {"87": "microbiology", "8": "laboratory", "7": "imaging"}
 # Statistics of a distribution, by their names in `DataFrame.describe`.
 _STATISTICS = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "max", "mean": "mean"}
@@ -39,8 +41,9 @@ class CardError(ValueError):
 
 def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
     """Read the cases of a JSONL file. Returns a frame with a row per case and the columns ``split``, ``patient``,
-    ``language``, ``credentialed`` (whether it is), ``diagnosis``, ``usd`` (price of the whole record), ``summary`` and
-    ``results`` (their lengths in characters), and the number of examinations of each of :data:`KINDS`.
+    ``language``, ``credentialed`` (whether the case is under a data use agreement), ``diagnosis``, ``usd`` (price of
+    the whole record), ``summary`` and ``results`` (their lengths in characters), and the number of examinations of each
+    of :data:`KINDS`.
 
     ``prices`` has a row per examination name, which gives its kind. Raises RecordError for a broken line, and CardError
     for a file without cases or without prices.
@@ -51,6 +54,7 @@ def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
         results = case.key_pertinent_results_dict
         if results and not case.exam_cost_map:
             raise CardError(f"{path}:{number}: field 'exam_cost_map' is empty; run the stage `map_costs`")
+        # Names that only the source uses may be pooled in one row of the prices, and so be missing there.
         kinds |= {exam: kind_of(exam) for exam in results if exam not in kinds}
         counts = Counter(kinds[exam] for exam in results)
         rows.append({
@@ -68,8 +72,8 @@ def data_card(
     settings: Settings, dataset: str, cases: pd.DataFrame, attrition: AttritionReport, prices: Prices,
     digests: Mapping[str, str | None],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the data card as JSON values: source and licence, counts, splits, selection, leaks, distributions,
-    diagnoses, prices.
+    """Return the data card as JSON values: source and licence, counts, splits, selection (``funnel``), leaks, what
+    happened to rows of the source (``events``), distributions, diagnoses, prices, and digests of the inputs.
 
     ``cases`` is the frame of :func:`count_cases`, ``attrition`` the report of the stage `ingest_dataset`, ``prices``
     the price table of the stage `map_costs`, and ``digests`` the SHA-256 of the input files. Raises CardError where
@@ -161,6 +165,7 @@ def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
     for step in attrition.funnel:
         if step.rule in _LEAK_RULES:
             counts[step.rule]["dropped"] += step.dropped
+    # A leak that does not drop its case may have the name of the rule that drops others, with "(case kept)".
     for row in attrition.leaks:
         counts[row.leak.removesuffix(" (case kept)")][row.action] += row.cases
     rows = []
@@ -188,10 +193,11 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def frequent_diagnoses(patients_of: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
-    """Return the most frequent diagnoses with their numbers of cases, and how many other diagnoses and cases there are.
+    """Return the most frequent diagnoses with their numbers of cases (``named``), and how many ``others`` and cases of
+    these there are.
 
-    ``patients_of`` maps a diagnosis to the patients of its cases, one per case. With ``pooled``, to protect patients, a
-    diagnosis is named only where the vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
+    ``patients_of`` maps a diagnosis to the patients of its cases, one per case. ``pooled`` protects patients: a
+    diagnosis is then named only where the vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
     """
     ranked = sorted(patients_of, key=lambda name: (-len(patients_of[name]), name))
     may_be_named = ranked
@@ -208,17 +214,20 @@ def frequent_diagnoses(patients_of: Mapping[str, Sequence[str]], pooled: bool) -
 
 
 def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
-    """Count how examinations other than physical ones were priced, from a row per examination name.
+    """Count how examinations other than physical ones were priced. ``rows`` are the prices, one per examination name.
+    Returns
 
-    Returns as ``found`` the number of examinations, each counted in every case that has it: all of them, and those
-    priced by a ``code``, by the median of their ``class`` and at the ``fallback`` price. ``no_examination``, the number
-    of entries that were left out before pricing, is among them. As ``by_how`` and ``by_confidence`` it returns the rows
-    of :func:`_shares` by the way in which the price was found, and by the confidence of its code. Dollars are before
-    examinations that are billed together are merged.
+    - ``found``: numbers of examinations, each counted in every case that has it. Its entry ``found`` counts all of
+      them; ``code``, ``class`` and ``fallback`` those priced by a code, by the median of their class, and at the
+      fallback price. Beside these it passes on ``no_examination``, how many entries were left out before pricing.
+    - ``by_how``, ``by_confidence``: the rows of :func:`_shares` by the way in which the price was found (the column
+      ``how``), and by the confidence of its code.
+
+    Dollars are those of each examination alone, also where several are billed together.
     """
     table = pd.DataFrame(rows, columns=COVERAGE_COLUMNS).astype({"cases": int, "names": int})
-    billed = table[~table.how.isin(["physical", "none"])]
-    # Every way of finding a price but these two is by a code.
+    billed = table[~table.how.isin(["physical", "none"])]  # "none": the name is no examination
+    # Every way of finding a price but by class and by fallback is by a code.
     priced_by = billed.how.where(billed.how.isin(["class", "fallback"]), "code")
     counts = billed.groupby(priced_by).cases.sum().reindex(["code", "class", "fallback"], fill_value=0)
     return {
@@ -229,15 +238,16 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
 
 
 def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
-    """Sum up by the values of a ``column`` of ``billed``, a row per examination name, the most examinations first.
+    """Group the rows of ``billed``, one per examination name, by their value in a ``column``, and return a row per
+    value, the one with the most examinations first.
 
-    A returned row has the value, the number of ``names``, of ``examinations`` (each counted in every case that has it),
-    their ``usd``, and the shares of all examinations (``share``) and of all dollars (``usd_share``), as fractions.
+    A returned row has the value; the number of ``names``; the number of ``examinations``, each counted in every case
+    that has it, and its fraction of all (``share``); and their price ``usd`` with its fraction of all (``usd_share``).
     """
     usd = billed.cases * billed.price_usd.astype(float)
-    groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))
+    groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))  # prices without a code: no confidence
     sums = groups[["names", "cases", "usd"]].sum().sort_values("cases", ascending=False, kind="stable")
-    all_cases, all_usd = max(1, sums.cases.sum()), sums.usd.sum() or 1.0
+    all_cases, all_usd = max(1, sums.cases.sum()), sums.usd.sum() or 1.0  # not 0, since shares divide by them
     return [
         {column: row.Index, "names": row.names, "examinations": row.cases, "share": round(row.cases / all_cases, 4),
          "usd": round(row.usd, 2), "usd_share": round(row.usd / all_usd, 4)}

@@ -22,7 +22,7 @@ def write_data_card(settings: Settings, job: Job) -> None:
     table = read_table(job.inputs["coverage"], COVERAGE_COLUMNS, CardError)
     prices = [{name: escape.csv_text(cell) for name, cell in row.items()} for _, row in table]
     cases = count_cases(job.inputs["cases"], prices)
-    digests: dict[str, str | None] = {}
+    digests: dict[str, str | None] = {}  # None: not recorded
     if "ingested" in job.inputs:
         digests["raw"] = RunRecord.read(job.inputs["ingested"]).input_digest("raw")
     digests |= {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
@@ -36,8 +36,8 @@ def write_data_card(settings: Settings, job: Job) -> None:
 
 
 def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
-    """Return the sections of a data card for readers, each a heading with the blocks (texts and tables) below it.
-    ``card`` holds the numbers of :func:`cdpr.report.card_counts.data_card`."""
+    """Return the sections of a data card, each a heading with the blocks (texts and tables) below it. ``card`` is the
+    card as numbers (:func:`cdpr.report.card_counts.data_card`)."""
     counts = card["counts"]
     languages = ", ".join(f"{name} {number}" for name, number in counts["languages"].items())
     size = (f"{counts['kept']:,} cases of {counts['patients']:,} patients, out of {counts['read']:,} cases read; "
@@ -55,6 +55,9 @@ def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str
     diagnoses = f"{card['diagnoses']['distinct']} distinct diagnoses"
     if others["cases"]:
         diagnoses += f"; not named here: {others['diagnoses']:,} others in {others['cases']:,} cases"
+    diagnosis_blocks: list[Block] = [f"{diagnoses}."]
+    if named:
+        diagnosis_blocks.append(_table(settings, "diagnoses", named))
     digests = [{"input": name, "sha256": digest} for name, digest in card["digests"].items()]
     return [
         ("What it is", _about(card)),
@@ -63,7 +66,7 @@ def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str
         ("What gave the diagnosis away", [_table(settings, "leaks", card["leaks"]) or "None was found."]),
         ("Rows behind the examinations", [_table(settings, "events", events) or "No events recorded."]),
         ("Distributions per case", [_table(settings, "distributions", distributions)]),
-        ("Most frequent diagnoses", [f"{diagnoses}.", *([_table(settings, "diagnoses", named)] if named else [])]),
+        ("Most frequent diagnoses", diagnosis_blocks),
         ("Price coverage", _price_blocks(settings, card["prices"])),
         ("Digests of the inputs", [_table(settings, "digests", digests)]),
     ]  # fmt: skip
@@ -91,13 +94,13 @@ def _price_blocks(settings: Settings, prices: Mapping[str, Any]) -> list[Block]:
     found = prices["found"]
     counts = []
     for what, count in found.items():
-        share = None if what == "no_examination" else count / max(1, found["found"])  # it was not priced
-        counts.append({"what": what, "count": count, "share": share})
+        is_priced = what != "no_examination"  # these entries were left out before pricing
+        counts.append({"what": what, "count": count, "share": count / max(1, found["found"]) if is_priced else None})
     blocks: list[Block] = [
         "Examinations but physical, each counted in every case that has it; dollars before the rule of billing groups.",
         _table(settings, "found", counts),
     ]
     for key in ("by_how", "by_confidence"):
-        rows = [row | {"usd": f"{row['usd']:,.0f}"} for row in prices[key]]
-        blocks += [_table(settings, key, rows)] if rows else []
+        if rows := [row | {"usd": f"{row['usd']:,.0f}"} for row in prices[key]]:
+            blocks.append(_table(settings, key, rows))
     return blocks
