@@ -9,16 +9,18 @@ from ..job import Job
 from ..settings import Settings
 from . import style
 
-# Swept settings with their labels; the axis of a setting that doubles from value to value is logarithmic.
+# Swept settings of the estimation, each a column of panels, with their labels and the paper's symbols. The values of
+# some double from one to the next: their axis is logarithmic.
 SWEEPS = {"samples": "samples n_s", "continuations": "continuations K", "horizon": "horizon H",
           "candidates": "candidates M"}  # fmt: skip
 DOUBLING = ("samples", "continuations")
-# Measures against the settings, each a row of panels: by label of the axis the lines (label by column of the table).
+# Measures of the error, each a row of panels. By the label of the row: its lines, as {column of the numbers: label}.
 MEASURES = {
     "bias": {"bias": "all decisions", "bias_examinations": "examinations", "bias_diagnoses": "diagnoses"},
     "variance": {"variance": ""},
     "rank correlation": {"rank_correlation": ""},
 }
+# Lines that look other than the default, by column of the numbers, or by estimator.
 LINES: dict[str, dict[str, Any]] = {
     "bias_examinations": {"color": style.ORANGE, "linestyle": "--", "marker": "s"},
     "bias_diagnoses": {"color": style.GREEN, "linestyle": "-.", "marker": "^"},
@@ -26,6 +28,7 @@ LINES: dict[str, dict[str, Any]] = {
 }
 DEFAULT_LINE = {"color": style.BLUE, "linestyle": "-", "marker": "o"}
 ESTIMATORS = {"cdpr": "CDPR", "vineppo": "VinePPO"}
+# Other baselines of CDPR's advantage, each a single point: its label and marker.
 BASELINES = {
     "leave_one_out": ("CDPR, baseline without the action taken", "v"),
     "policy_weighted": ("CDPR, baseline weighted by the policy", "D"),
@@ -34,10 +37,11 @@ BASELINES = {
 
 def plot_credit_quality(settings: Settings, job: Job) -> None:
     """Plot bias, variance and rank correlation of the process reward against four settings of its estimation; below,
-    RMSE and rank correlation by tokens generated per decision, beside VinePPO.
+    RMSE and rank correlation by tokens generated per decision, beside VinePPO. All are errors of the estimated
+    advantage of an action.
 
-    The numbers are those of the stage ``measure_credit_quality``. Hollow points are the default settings. The band
-    around the bias is its standard error over cases.
+    The numbers are those of the stage ``measure_credit_quality``: a row per estimator and setting. Hollow points are
+    the default settings. The band around the bias is its standard error over cases.
     """
     quality = json.loads(job.inputs["quality"].read_text(encoding="utf-8"))
     rows = pd.DataFrame(quality["rows"])
@@ -58,6 +62,7 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
         style.draw_legend_above(upper, grid[0, 0], size=6.5, handlelength=2.6, columnspacing=1.4)
         error_panel, rank_panel = lower.subplots(1, 2)
         _draw_by_tokens(error_panel, rows, "rmse", "RMSE")
+        # An estimate that is always 0 has the root mean square of the true advantages as its error.
         error_panel.axhline(quality["truth_rms"], color=style.GREY, linestyle=":", linewidth=1,
                             label="estimate always 0")  # fmt: skip
         _draw_by_tokens(rank_panel, rows, "rank_correlation", "rank correlation")
@@ -72,7 +77,8 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
 
 
 def _draw_sweep(panel: style.Axes, points: pd.DataFrame, setting: str, measure: str) -> None:
-    """Draw a measure of :data:`MEASURES` by the value of one ``setting``, a line per column of ``points``."""
+    """Draw a measure of :data:`MEASURES` with all its lines by the value of one ``setting``. ``points`` has a row per
+    value, with a column per line."""
     values = points["value"].astype(float)
     for column, label in MEASURES[measure].items():
         _draw_line(panel, values, points[column], points.default, LINES.get(column, DEFAULT_LINE), label)
@@ -87,19 +93,20 @@ def _draw_sweep(panel: style.Axes, points: pd.DataFrame, setting: str, measure: 
 
 
 def _draw_by_tokens(panel: style.Axes, rows: pd.DataFrame, measure: str, label: str) -> None:
-    """Draw a measure by tokens per decision: a line for CDPR and one for VinePPO, whose points are labelled with their
-    number of continuations K, and a single point for each other baseline of CDPR."""
+    """Draw the column ``measure`` of ``rows`` by tokens per decision, under the axis ``label``: a line for CDPR and one
+    for VinePPO, whose points are labelled with their number of continuations K, and a single point for each other
+    baseline of CDPR (:data:`BASELINES`)."""
     from matplotlib.ticker import LogLocator
 
     for estimator, name in ESTIMATORS.items():
         points = rows[(rows.estimator == estimator) & (rows["sweep"] == "continuations")]
         look = LINES.get(estimator, DEFAULT_LINE)
         _draw_line(panel, points.tokens_per_decision, points[measure], points.default, look, name)
-        # Labels are on the outer sides of the two lines, in points from their points: CDPR's to the right, VinePPO's to
-        # the left. CDPR's are above where its line is the upper one: the error falls, and the correlation rises.
+        # CDPR's labels are to the right of its line, VinePPO's to the left. With more tokens the error falls: to the
+        # right of a falling line there is room above it, to the left below it. The correlation rises: the reverse.
         is_cdpr = estimator == "cdpr"
         is_above = is_cdpr == (measure == "rmse")
-        offset = (4 if is_cdpr else -4, 3 if is_above else -8)
+        offset = (4 if is_cdpr else -4, 3 if is_above else -8)  # to the right and upwards, in typographic points
         for point in points.itertuples():
             panel.annotate(f"K={point.value}", (point.tokens_per_decision, getattr(point, measure)), offset,
                            textcoords="offset points", fontsize=6, color=look["color"],

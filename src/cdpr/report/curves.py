@@ -14,7 +14,7 @@ from ..files import TableError
 from ..metrics_log import read_history, read_metrics
 from .methods import Method
 
-# What can be on the horizontal axis: training steps, seconds of training, generated tokens.
+# What can be on the horizontal axis: training steps, seconds of training without validation, generated tokens.
 AXES = ("step", "seconds", "tokens")
 
 
@@ -23,10 +23,13 @@ class Curves:
     """The training curves of one method, over its training seeds.
 
     ``values`` has an array [seeds, points] for each metric and for each axis of :data:`AXES` (step, seconds, tokens).
-    All seeds have the same steps; a run that diverged has NaN after its last validation. ``runs`` are the names of the
-    seeds in the arrays, in their order. ``missing`` are the metrics files that do not exist or have no validation.
-    ``diverged`` maps each run that diverged to the step at which it did, also one without a validation. ``last_steps``
-    maps each run in the arrays to the last step that it was validated at.
+    All seeds have the same steps; a run that diverged has NaN after its last validation.
+
+    - ``runs``: the names of the seeds in the arrays, in their order.
+    - ``missing``: the metrics files that do not exist or have no validation.
+    - ``diverged``: the step at which a run diverged, by run. A run that did so before its first validation is here, but
+      not in the arrays.
+    - ``last_steps``: the last step at which a run in the arrays was validated, by run.
     """
 
     method: Method
@@ -45,10 +48,12 @@ class Curves:
         return np.nanmin(self.values[metric], axis=0), np.nanmax(self.values[metric], axis=0)
 
     def split_where_seeds_end(self) -> Iterator[Self]:
-        """Yield the curves in consecutive segments; each has only the seeds that last to the end of the segment. One
-        mean over all points would jump where a diverged seed ends, since it continues over the other seeds."""
+        """Yield the curves in consecutive segments; each has only the seeds that last to the end of the segment. So the
+        mean in a segment is over the same seeds at all points; a mean over the seeds that are left at each point would
+        jump where one ends."""
         has_value = ~np.isnan(self.values["step"])  # [seeds, points]
         last = has_value.shape[1] - 1
+        # A segment ends at the last point of a seed.
         ends = [point for point in range(last) if (has_value[:, point] != has_value[:, point + 1]).any()]
         start = 0
         for end in (*ends, last):
@@ -68,7 +73,8 @@ class Curves:
 
 
 def read_curves(results: str | Path, method: Method, metrics: Sequence[str], prefix: str = "validation/") -> Curves:
-    """Read ``metrics`` of all seeds of a method that have a metrics file, where each is named ``<prefix><metric>``.
+    """Read ``metrics`` of all seeds of a method. In the metrics files each is named ``<prefix><metric>``, such as
+    ``validation/accuracy``. Seeds without a file are left out.
 
     Seeds may have been validated at different steps. The curves have all these steps within the range that every seed
     covers, and values between the steps of a seed are interpolated linearly, never extrapolated. So a seed that is
@@ -83,7 +89,7 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
     last_steps = {run: float(table[-1, 0]) for run, table in tables.items()}
     if tables:
         first = max(table[0, 0] for table in tables.values())
-        # A seed that is still running shortens the curves of all, one that diverged does not.
+        # The curves end where the first seed ends that did not diverge; where all diverged, with the last of them.
         last = min((step for run, step in last_steps.items() if run not in diverged), default=max(last_steps.values()))
         all_steps = np.unique(np.concatenate([table[:, 0] for table in tables.values()]))
         steps = all_steps[(first <= all_steps) & (all_steps <= last)]
@@ -119,7 +125,7 @@ def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
         verdicts = [row["validation/verdicts"] for row in _read_rows(results, run) if "validation/verdicts" in row]
         if not verdicts:
             raise TableError(f"{_metrics_path(results, run)}: no field 'validation/verdicts': train the run again")
-        verdicts_by_run.append([verdict == "1" for verdict in verdicts[-1]])
+        verdicts_by_run.append([verdict == "1" for verdict in verdicts[-1]])  # a character per case, such as "1101"
     if len({len(verdicts) for verdicts in verdicts_by_run}) > 1:
         raise TableError(f"{', '.join(runs)}: validated on different numbers of cases; train them again")
     return np.array(verdicts_by_run, dtype=float)
@@ -133,7 +139,7 @@ def _metrics_path(results: str | Path, run: str) -> Path:
 def _read_rows(results: str | Path, run: str) -> list[dict[str, Any]]:
     """Read the metrics of a training, a dict per step, without times; an empty list where there is no file. Raises
     TableError."""
-    return read_metrics(_metrics_path(results, run), whole=True)
+    return read_metrics(_metrics_path(results, run), whole=True)  # an incomplete last line is an error
 
 
 def _read_measurements(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:

@@ -20,8 +20,9 @@ from .methods import DATASETS, OURS, Method, domain, frontier_methods, with_comm
 from .results import NotMeasured, Results
 from .table import Row, Sheet
 
+# The agent that diagnoses at once, where every curve begins; and the variant that is trained without process reward.
 START, OUTCOME_ALONE = "immediate", "grpo"
-AREA_USD = (20.0, 60.0)  # costs between which the mean accuracy of a curve is its area
+AREA_USD = (20.0, 60.0)  # curves are compared by their mean accuracy between these costs
 
 
 class Frontiers:
@@ -54,23 +55,23 @@ class Frontiers:
         return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]
 
     def variant_samples(self, variant: str, dataset: str, decoding: str) -> np.ndarray:
-        """Return the samples [1 + resamples, 2] of one variant, a point of its curve. Raises NotMeasured where a run of
-        the curve is missing."""
+        """Return the samples [1 + resamples, 2] of one variant, accuracy and cost, which are a point of its curve.
+        Raises NotMeasured where a run of the curve is missing."""
         label = self.results.method(variant).label
-        names = [START, *(method.name for method in self.curves[label])]
+        names = [START, *(method.name for method in self.curves[label])]  # of the points, in their order
         return self.samples(label, dataset, decoding)[:, names.index(variant)]
 
 
 def accuracy_at(samples: np.ndarray, costs: np.ndarray) -> np.ndarray:
     """Return the accuracy of a curve at given costs. ``samples`` [samples, points, 2] are accuracy and cost of its
-    points, ``costs`` [samples] or [samples, costs] the costs in question. The result has the shape of ``costs``.
+    points. ``costs`` [samples] has one cost for each sample, [samples, costs] several. The result has its shape.
 
     It is interpolated between the points. Beyond the dearest point it stays that point's accuracy, since money that is
     left over buys nothing.
     """
     accuracies = []
     for cost, points in zip(costs, samples, strict=True):
-        accuracy_of_points, cost_of_points = points[points[:, 1].argsort(kind="stable")].T
+        accuracy_of_points, cost_of_points = points[points[:, 1].argsort(kind="stable")].T  # the cheapest first
         accuracies.append(np.interp(cost, cost_of_points, accuracy_of_points))
     return np.array(accuracies)
 
@@ -84,13 +85,15 @@ def area(samples: np.ndarray) -> np.ndarray:
 
 
 def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str) -> Row:
-    """Return the comparison of one curve with CDPR and GRPO on a data set as the row of a table. Each value has its
-    interval.
+    """Return the comparison of one curve with CDPR and GRPO on a data set as the row of a table. Its values, each with
+    an interval, are fractions:
 
-    ``matched`` is the curve's accuracy at CDPR's cost, and ``over_cdpr`` this accuracy minus CDPR's. ``half`` is its
-    accuracy at half of GRPO's cost, and ``over_grpo`` this accuracy minus GRPO's at its full cost. ``area`` is the mean
-    accuracy of :func:`area`, and ``over_area`` this mean minus that of CDPR's curve. Where something was not measured,
-    the row has only the ``reason``.
+    - ``matched``: the curve's accuracy at CDPR's cost; ``over_cdpr``: this accuracy minus CDPR's.
+    - ``half``: its accuracy at half of GRPO's cost; ``over_grpo``: this accuracy minus GRPO's at its full cost.
+    - ``area``: its mean accuracy over a range of costs (:func:`area`); ``over_area``: this mean minus that of CDPR's
+      curve.
+
+    Where something was not measured, the row has only the ``reason``.
     """
     try:
         curve = frontiers.samples(label, dataset, decoding)
@@ -107,7 +110,7 @@ def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str)
     }  # fmt: skip
     row: Row = {"seeds": min(len(method.runs) for method in frontiers.curves[label])}
     for name, values in figures.items():
-        row |= estimate(name, [values[0]], values[1:])
+        row |= estimate(name, [values[0]], values[1:])  # the mean over all seeds, then the bootstrap values
     return row
 
 
@@ -160,26 +163,28 @@ def plot_frontier(settings: Settings, job: Job) -> None:
 def _draw_curves(panel: style.Axes, frontiers: Frontiers, dataset: str, decoding: str) -> None:
     """Draw in ``panel`` all curves that were measured on a data set, without the agent at which they begin. Dotted
     lines mark CDPR's cost and half of GRPO's."""
-    dearest = 1.0
+    highest_cost = 1.0
     for label, methods in frontiers.curves.items():
         try:
-            samples = frontiers.samples(label, dataset, decoding)[:, 1:] * (100, 1)  # accuracy in %
+            # Without the first point, which all curves share; accuracy in %, cost in USD.
+            samples = frontiers.samples(label, dataset, decoding)[:, 1:] * (100, 1)
         except NotMeasured:
             continue
-        samples = samples[:, np.argsort(samples[0, :, 1])]  # the points of the curve by their cost
-        points = samples[0]
+        samples = samples[:, np.argsort(samples[0, :, 1])]  # the points in the order of their mean cost
+        points = samples[0]  # [points, 2], the means
         low, high = np.quantile(samples[1:], [0.025, 0.975], axis=0)
         accuracy, cost = points.T
-        accuracy_bars, cost_bars = np.stack([points - low, high - points], axis=1).T  # each [below and above, points]
+        # How far the intervals reach below and above the points: two arrays [below and above, points].
+        accuracy_bars, cost_bars = np.stack([points - low, high - points], axis=1).T
         look = style.look_of(frontiers.settings, methods[0].name)
         panel.errorbar(cost, accuracy, xerr=cost_bars, yerr=accuracy_bars, color=look.colour,
                        marker=look.marker, linestyle=look.line, linewidth=1.2, markersize=5, elinewidth=0.7,
                        label=label)  # fmt: skip
-        dearest = max(dearest, float(cost.max()))
-    panel.set_xlim(0, 1.2 * dearest)  # intervals of few seeds reach beyond what can be
+        highest_cost = max(highest_cost, float(cost.max()))
+    panel.set_xlim(0, 1.2 * highest_cost)  # of the points: intervals of few seeds can be very long, and are cut off
     for variant, share in ((OURS, 1.0), (OUTCOME_ALONE, 0.5)):
         try:
-            cost = frontiers.variant_samples(variant, dataset, decoding)[0, 1]
+            cost = frontiers.variant_samples(variant, dataset, decoding)[0, 1]  # the mean cost
         except NotMeasured:
             continue
         colour = style.look_of(frontiers.settings, variant).colour

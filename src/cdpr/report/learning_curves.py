@@ -12,17 +12,18 @@ from .curves import Curves, read_curves
 from .methods import variant_method, with_common_seeds
 from .provenance import check_training
 
-# Metrics on the validation cases: label of the panel, and factor for printing.
+# The metrics on the validation cases, a panel each: its title, and the factor by which values are multiplied.
 PANELS = {
     "accuracy": ("validation accuracy (%)", 100.0), "aen": ("examinations per case", 1.0),
     "aec": ("cost per case (USD)", 1.0), "n_na": ("unavailable requests per case", 1.0), "utility": ("utility", 1.0),
 }  # fmt: skip
+# The metrics that the figures of training efficiency show.
 EFFICIENCY = ("accuracy", "utility", "aec")
 
 
 class Axis(NamedTuple):
-    """The horizontal axis of a figure: its ``name`` among :data:`cdpr.report.curves.AXES`, its ``label``, and ``unit``,
-    the number by which values are divided for the label (3600 turns seconds into hours)."""
+    """The horizontal axis of a figure: its ``name`` among :data:`cdpr.report.curves.AXES`, its ``label``, and its
+    ``unit``, by which values are divided (3600 for seconds on an axis in hours)."""
 
     name: str
     label: str
@@ -32,8 +33,8 @@ class Axis(NamedTuple):
 def read_figure_curves(
     settings: Settings, job: Job, figure: str, metrics: Sequence[str], shared: bool = False
 ) -> list[Curves]:
-    """Read the training curves of the variants that ``figure`` shows. With ``shared``, only the seeds that all of them
-    have are read. A variant without metrics files has curves without runs.
+    """Read the ``metrics`` of the variants that ``figure`` shows, as training curves. With ``shared``, only the seeds
+    that all of them have are read. A variant without metrics files has curves without runs.
 
     Raises TableError for a broken metrics file, and ProvenanceError for trainings of another tier or on different
     cases.
@@ -77,6 +78,7 @@ def plot_training_time(settings: Settings, job: Job) -> None:
     time on a GPU. Raises as :func:`read_figure_curves`."""
     curves = read_efficiency_curves(settings, job)
     longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
+    # The axis is in minutes from three minutes on, and in hours from two hours on.
     unit, seconds = "seconds", 1.0
     if longest >= 180:
         unit, seconds = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0)
@@ -89,13 +91,15 @@ def _draw_figure(
     settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], metrics: Sequence[str], axis: Axis,
     rows: int = 1, note: str = "",
 ) -> None:  # fmt: skip
-    """Draw a figure of ``curves`` with a panel per metric, three in a row, and write it to the paths ``out``. ``note``
-    is a further line below it. The legend takes the first unused panel, or is above all."""
+    """Draw a figure of ``curves`` with a panel per metric, three in each of the ``rows``, and write it to the paths
+    ``out``. ``note`` is a further line below it. The legend is in the unused panel, or above all where there is
+    none."""
     with style.drawing(7.2, 2.4 + rows, out) as figure:
         panels = figure.subplots(rows, 3).ravel()
         for panel, metric in zip(panels, metrics, strict=False):
             _draw_curves(panel, settings, curves, metric, axis)
-            panel.set_title(PANELS[metric][0] + style.synthetic_suffix(settings))
+            title, _ = PANELS[metric]
+            panel.set_title(title + style.synthetic_suffix(settings))
             panel.set_xlabel(axis.label, fontsize=7.5)
         lines = _legend_lines(settings, curves)
         if len(panels) == len(metrics):
@@ -107,12 +111,12 @@ def _draw_figure(
 
 
 def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: Axis) -> None:
-    """Draw one metric of all variants in ``panel``: the mean over seeds, a band from the lowest to the highest, and an
-    x at the last validation of a run that diverged."""
-    factor = PANELS[metric][1]
+    """Draw one metric of all variants in ``panel``: the mean over seeds, a band from the lowest to the highest seed,
+    and an x at the last validation of a run that diverged."""
+    _, factor = PANELS[metric]
     for position, curve in enumerate(curves):
         look = style.look_of(settings, curve.method.name, position)
-        for segment in curve.split_where_seeds_end() if curve.runs else ():
+        for segment in curve.split_where_seeds_end() if curve.runs else ():  # nothing to draw without runs
             x = segment.mean(axis.name) / axis.unit
             low, high = segment.band(metric)
             panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
@@ -127,8 +131,8 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
 
 
 def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Artist]:
-    """Return the lines of a legend, one per variant. Its label says how many of the seeds have metrics, ``CDPR (2/3
-    seeds)``, or why none has, ``CDPR (missing)`` or ``CDPR (diverged)``."""
+    """Return the lines of a legend, one per variant. The label says how many of its seeds have curves, ``CDPR (2/3
+    seeds)``, or why none has: ``CDPR (missing)``, or ``CDPR (diverged)`` before the first validation."""
     from matplotlib.lines import Line2D
 
     lines = []

@@ -24,9 +24,13 @@ PANELS_PER_ROW = 3
 
 
 class Panel(NamedTuple):
-    """A sweep, which is one panel of the figure. ``methods`` are its variants in the order of the values of the
-    setting. ``rows`` are their in-domain results with the main decoding (:meth:`Results.summary`), each with its
-    ``value`` as text. ``default`` is the position of the value in the configuration."""
+    """A sweep, which is one panel of the figure.
+
+    - ``methods``: its variants, in the order of the values of the setting.
+    - ``rows``: their in-domain results with the main decoding (:meth:`Results.summary`), each with its ``value`` as
+      text.
+    - ``default``: the index, among these, of the variant with the value that the configuration gives the setting.
+    """
 
     sweep: Sweep
     methods: Sequence[Method]
@@ -35,10 +39,11 @@ class Panel(NamedTuple):
 
 
 def read_panels(settings: Settings, folder: Path, figure: str, every: bool = False) -> tuple[Results, list[Panel]]:
-    """Read the sweeps of ``figure``, with the values that the settings choose, or with ``every`` value of the
-    experiment. Returns the results, and a panel per sweep. Raises as :class:`Results` does."""
-    variants = sweeps(settings, figure, every)
-    # A point has the runs of the training that it shares with other variants, and keeps its own name.
+    """Read the sweeps of ``figure``, with the values that ``experiments.swept`` and ``experiments.points`` choose, or
+    with ``every`` value of the registry. Returns the results, and a panel per sweep. Raises as :class:`Results`
+    does."""
+    variants = sweeps(settings, figure, every)  # by sweep and value, the name of the variant
+    # A variant that is the same training as another one has its runs, and keeps its own name.
     methods = {variant: replace(variant_method(settings, job_of(settings, variant)), name=variant)
                for points in variants.values() for variant in points.values()}  # fmt: skip
     results = Results(settings, folder, list(methods.values()))
@@ -58,7 +63,7 @@ def read_panels(settings: Settings, folder: Path, figure: str, every: bool = Fal
 
 
 def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) -> None:
-    """Draw a panel per sweep with at least two values, and write the numbers of all sweeps as ``csv``.
+    """Draw a panel for each sweep with at least two values, and write the numbers of all sweeps as ``csv``.
 
     A panel shows accuracy (%) by value with 95% intervals over seeds and cases, and below it the cost (USD). Values are
     evenly spaced, each above its number of seeds. The default is marked. Raises as :func:`read_panels`.
@@ -69,6 +74,7 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
     with style.drawing(7.2, 0.75 + 2.2 * rows, job.out) as drawn:
         grid = drawn.subplots(2 * rows, PANELS_PER_ROW, height_ratios=[2.1, 1.0] * rows, squeeze=False, sharey="row")
         upper, lower = grid[::2].ravel(), grid[1::2].ravel()
+        # A sweep has two panels, one above the other.
         for unused in (*upper[len(panels) :], *lower[len(panels) :]):
             unused.set_axis_off()
         for panel, above, below in zip(panels, upper, lower, strict=False):
@@ -82,17 +88,17 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
     write_text(job.out["csv"], to_csv(sweep_rows(results, all_panels), _COLUMNS))
 
 
-# The paper's figure, a panel for each of its six settings; the same with every point of the experiments; and a panel
-# for each setting that the paper leaves open, with every point.
+# The paper's figure, a panel for each of its six settings; the same with every value of the registry; and a panel for
+# each setting that the paper leaves open, with every value.
 plot_sensitivity = partial(draw_sweeps, figure="sensitivity")
 plot_sensitivity_all = partial(draw_sweeps, figure="sensitivity", every=True)
 plot_further_sensitivity = partial(draw_sweeps, figure="further_sensitivity", every=True)
 
 
 def sweep_rows(results: Results, panels: Iterable[Panel]) -> list[Row]:
-    """Return the rows of the CSV, one per sweep and value: results with the interval of the accuracy (``low``,
-    ``high``), and ``difference``, the accuracy minus that of the default value on the same cases and seeds, with its
-    interval. For the default there is no difference. Accuracies are fractions. ``status`` names runs that diverged."""
+    """Return the rows of the CSV, one per sweep and value. Accuracies are fractions. ``low`` and ``high`` are the
+    interval of the accuracy. ``difference``, with its interval, is the accuracy minus that of the default value on the
+    same cases and seeds; the row of the default has none. ``status`` names runs that diverged."""
     csv_rows = []
     for panel in panels:
         for position, row in enumerate(panel.rows):
@@ -123,7 +129,7 @@ def _draw_panel(above: style.Axes, below: style.Axes, settings: Settings, panel:
 
 
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
-    """Draw a metric of a sweep by value with its intervals, times ``factor``. The default is a diamond. A cross at the
+    """Draw a metric of a sweep, times ``factor``, by value with its intervals. The default is a diamond. A cross at the
     bottom marks a value whose results are missing."""
     mean, low, high = (factor * np.array([row.get(f"{metric}{end}", np.nan) for row in panel.rows])
                        for end in ("", "_low", "_high"))  # fmt: skip
@@ -132,6 +138,7 @@ def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, col
                   label="CDPR, one setting changed")  # fmt: skip
     axes.plot(panel.default, mean[panel.default], "D", markersize=5, color=colour, zorder=3, label="default")
     missing = np.flatnonzero(np.isnan(mean))
+    # The transform takes x in data units and y as a fraction of the height of the panel.
     axes.plot(missing, np.full(len(missing), 0.06), "x", color=style.BLACK, markersize=4, label="missing",
               transform=axes.get_xaxis_transform())  # fmt: skip
 

@@ -14,7 +14,7 @@ from ..settings import Look, Settings
 from .methods import DATASETS, IN_DOMAIN, domain, is_synthetic, tier_mark
 from .table import Row
 
-# Matplotlib takes long to import, and most jobs draw nothing: it is imported where a figure is drawn.
+# Types of matplotlib, which takes long to import. Most jobs draw nothing, so it is imported where a figure is drawn.
 Axes: TypeAlias = Any
 Figure: TypeAlias = Any
 Bbox: TypeAlias = Any
@@ -32,19 +32,19 @@ PARAMETERS = Path(__file__).with_name("matplotlibrc.txt")
 def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     """Return the look (colour, marker, line) of an agent or variant, as its registry gives it.
 
-    One without a look takes a spare one, if possible in a colour that no other entry has. Spare looks are handed out in
-    the order of the registries, first to variants that figures show. A ``name`` that is in no registry takes the spare
-    look at ``position``.
+    An entry without a look takes one of the spare looks, if possible in a colour that no other entry has. Spare looks
+    are assigned in the order of the registries, first to variants that figures show. A ``name`` that is in no registry
+    takes the spare look at ``position``.
     """
     variants = settings.experiments.variants
     look_by_name = {name: entry.look for entries in (settings.agents, variants) for name, entry in entries.items()}
     if look := look_by_name.get(name):
         return look
-    # The spare looks; those in the colour of an entry are left out, as long as others remain.
+    # Spare looks in the colour of an entry are left out, unless that leaves none.
     spare_looks = [Look.model_validate(look) for look in parse_yaml(shipped_text(__package__, "spare_looks.yaml"))]
     used = {look.colour.lower() for look in look_by_name.values() if look}
     unused = [look for look in spare_looks if look.colour.lower() not in used] or spare_looks
-    # Every entry without a look has its place in one order, so that it looks the same in all figures.
+    # All entries without a look are in one order, whatever a figure shows, so that they look the same in all figures.
     without_look = [name for name, look in look_by_name.items() if not look]
     shown = [name for name in without_look if name in variants and set(variants[name].feeds) - {"ablations"}]
     order = [*shown, *(name for name in without_look if name not in shown)]
@@ -85,8 +85,8 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
 
 
 def panel_title(settings: Settings, dataset: str, rows: Iterable[Row] = (), separator: str = "\n") -> str:
-    """Return the title of a panel: ``MIMIC-IV, synthetic`` and, after ``separator``, ``(in-domain, N = 1000)``. The
-    number of cases is the largest of the ``rows`` shown, and left out without rows."""
+    """Return the title of a panel: ``MIMIC-IV, synthetic`` and, after ``separator``, ``(in-domain, N = 1000)``. N is
+    the largest number of cases (``n``) of the ``rows`` that the panel shows; it is left out without rows."""
     cases = max((row["n"] for row in rows), default=0)
     count = f", N = {cases}" if cases else ""
     return f"{DATASETS[dataset]}{synthetic_suffix(settings, dataset)}{separator}({domain(dataset)}{count})"
@@ -114,20 +114,22 @@ def write_in_empty_panel(panel: Axes, text: str) -> None:
 def write_notes(figure: Figure, settings: Settings, notes: Iterable[str]) -> None:
     """Write notes in the lower left corner of a figure, each on lines of its own (empty ones are left out); in the
     lower right, where the cases come from and the unit of costs in the utility. Many notes make the figure taller."""
-    lines = [line for note in notes for line in wrap(note, 140)]
+    lines = [line for note in notes for line in wrap(note, 140)]  # so many characters fit beside the origin
     origin = f"{tier_mark(settings)}; cost unit: USD {settings.utility.cost_unit_usd:g}"
     small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
     figure.text(0.995, 0.004, origin, ha="right", **small)
     figure.text(0.005, 0.004, "\n".join(lines), ha="left", **small)
-    notes_height, height = 0.1 + 0.125 * max(1, len(lines)), figure.get_figheight()  # inches
-    # Up to a third of the height is taken from the panels; what the notes need beyond that makes the figure taller.
+    # In inches: a margin and a line each. Notes take up to a third of the height from the panels; what they need beyond
+    # that makes the figure taller.
+    notes_height, height = 0.1 + 0.125 * max(1, len(lines)), figure.get_figheight()
     figure.set_figheight(height + max(0.0, notes_height - height / 3))
-    share = notes_height / figure.get_figheight()
+    share = notes_height / figure.get_figheight()  # of the height; the panels get the rest, above the notes
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
 
 
 def missing_note(names: Sequence[str]) -> str:
-    """Return a note that names what is missing, five names at most and then how many more; empty where nothing is."""
+    """Return a note that names what is missing; empty where nothing is. Of more than five names it has the first four,
+    and says how many more there are."""
     if len(names) > 5:
         names = [*names[:4], f"{len(names) - 4} more"]
     return f"missing: {', '.join(names)}" if names else ""
