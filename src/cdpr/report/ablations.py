@@ -12,6 +12,7 @@ from .paper import METRICS, printed_rows
 from .results import Results
 from .table import Row, Sheet
 
+# The columns of :func:`_test_columns` that the CSV has.
 _TESTS = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant", "detectable")
 
 
@@ -26,10 +27,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     base, *ablations = results.methods
     pairs = [(method, base, IN_DOMAIN) for method in ablations]
     paper = {row["variant"]: row for row in printed_rows("ablation.csv", *METRICS)}
+    # Texts for the braces of the declarations in `tables.yaml`.
     words: dict[str, Any] = {"base": base.label, "remarks": results.notes(), "shared": _shared_job_notes(results)}
     parts, csv_rows = [], []
     for decoding in results.decodings:
         levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
+        # A row with a reason was not measured, so it has no tests.
         changes = [row if "reason" in row else row | _test_columns(row)
                    for row in comparisons.compare_pairs(results, pairs, decoding)]  # fmt: skip
         words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
@@ -51,8 +54,8 @@ write_ablations = comparisons.writer(sheet)
 
 
 def _shared_job_notes(results: Results) -> list[str]:
-    """Return a sentence about each ablation that is the same training as another variant, and therefore has its
-    runs."""
+    """Return a sentence about each ablation whose settings make it the same training as another variant, so that both
+    have the same runs."""
     notes = []
     for method in results.methods:
         job = job_of(results.settings, method.name)
@@ -67,10 +70,11 @@ def _test_columns(change: Row) -> Row:
 
     - ``only_this``, ``only_cdpr``: how many cases only the ablation, and only CDPR got right, by seed (``4+7``);
     - ``mcnemar_p``, ``mcnemar_p_holm``: p-values by seed before and after Holm's correction (``0.125+0.00781``);
-    - ``share``: the mean share of cases on which exactly one of the two was right. The CSV has it as ``discordant``,
-      where the printed table shows the numbers of these cases (``discordant_text``);
-    - ``detectable``: the smallest difference in accuracy, a fraction, that one test would have detected: infinite where
-      it could detect none, None where the two never differ.
+    - ``share``: the fraction of cases on which exactly one of the two was right, a mean over seeds;
+    - ``discordant``: the same fraction, for the CSV; ``discordant_text``: the numbers of these cases, which the printed
+      table shows in its place (``4:7, 5:6``);
+    - ``detectable``: the smallest difference in accuracy, a fraction, that one test would have detected with 80% power:
+      infinite where it could detect none, None where the two never differ. ``detectable_text`` is shown for infinity.
     """
     tests = change["tests"]
     differing = sum(test.only_first + test.only_second for test in tests)

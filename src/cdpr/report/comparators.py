@@ -18,9 +18,9 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return two tables per decoding from the results in ``folder``: results with the tokens generated in training, and
     differences from CDPR.
 
-    The CSV has a row per decoding and method, with results as printed (accuracy in %). ``change_*`` are differences
-    from CDPR (of accuracy as a fraction). Raises as :class:`Results`, and TableError for a broken file of training
-    metrics.
+    The CSV has a row per decoding and method. In it results are in printed units (accuracy in %), but differences from
+    CDPR, ``change_*``, are not (accuracy as a fraction). Raises as :class:`Results`, and TableError for a broken file
+    of training metrics.
     """
     results = Results(settings, folder, comparator_methods(settings))
     ours = results.method(OURS)
@@ -44,13 +44,13 @@ write_comparators = comparisons.writer(sheet)
 
 
 def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
-    """Return the in-domain results of a method as a row (:meth:`Results.summary`). For a trained one with training
-    metrics, ``tokens`` are those generated in its training, in millions, as a mean over seeds; of a run that diverged,
-    those up to its last validation. Raises TableError for a broken file of training metrics."""
+    """Return the in-domain results of a method as a row (:meth:`Results.summary`). The row of a trained method with
+    training metrics also has ``tokens``: millions of tokens generated in training, a mean over seeds. Those of a run
+    that diverged are counted up to its last validation. Raises TableError for a broken file of training metrics."""
     row = results.summary(method, IN_DOMAIN, decoding)
     if method.group != TRAINED:
         return row
-    curves = read_curves(results.folder, method, ["accuracy"])
+    curves = read_curves(results.folder, method, ["accuracy"])  # they have the tokens at every validation
     if not curves.runs:
         return row
     tokens_by_seed = np.nanmax(curves.values["tokens"], axis=1)  # they are counted up: the last value is the largest

@@ -12,10 +12,12 @@ from .methods import Method
 from .results import Results
 from .table import Column, Row, Sheet, number
 
-ACCURACY, AEN, AEC = METRICS["accuracy"], METRICS["aen"], METRICS["aec"]
-N_NA, UTILITY = METRICS["n_na"], METRICS["utility"]
-IN_DOMAIN_METRICS = (ACCURACY, AEN, AEC, N_NA, UTILITY)
+# Metrics of the in-domain tables. AEN and AEC: average examination number, and average examination cost, per case.
+# N_na: requests without a result.
+IN_DOMAIN_METRICS = tuple(METRICS[name] for name in ("accuracy", "aen", "aec", "n_na", "utility"))
+ACCURACY, AEN, AEC, N_NA, UTILITY = IN_DOMAIN_METRICS
 
+# The first column of a table that is not declared in `tables.yaml`.
 METHOD = Column("label", "Method", align="l", linked=False)
 
 
@@ -66,15 +68,15 @@ def describe_changes(changes: Sequence[Row], metrics: Sequence[Metric]) -> list[
 
 
 def describe_change(change: Row, metrics: Sequence[Metric]) -> str:
-    """Describe a row of differences in a sentence: on which metrics the first method is clearly better, clearly worse,
-    or neither (open). For example ``CDPR against GRPO is better on AEC; open on Acc.`` Where the comparison supports no
-    conclusion, the sentence says why."""
+    """Describe a row of differences (:meth:`Results.change`) in a sentence: on which metrics the first method is
+    clearly better, clearly worse, or neither (open). For example ``CDPR against GRPO is better on AEC; open on Acc.``
+    Where the comparison supports no conclusion (``void``), the sentence says why."""
     against = f"{change['label']} against {change['second']}"
     if change["void"]:
         return f"{against}: open; {change['void']}."
     metrics_by_outcome: dict[str, list[str]] = {"better": [], "worse": [], "open": []}
     for metric in metrics:
-        name = metric.header.partition(" (")[0].rstrip(".")  # without unit and full stop
+        name = metric.header.partition(" (")[0].rstrip(".")  # "Acc." of "Acc. (%)", without the full stop
         metrics_by_outcome[outcome_of(change, metric) or "open"].append(name)
     parts = [f"{outcome} on {', '.join(names)}" for outcome, names in metrics_by_outcome.items() if names]
     any_clear = metrics_by_outcome["better"] or metrics_by_outcome["worse"]
@@ -101,7 +103,7 @@ def add_prefix(prefix: str, row: Row) -> Row:
     return {f"{prefix}{key}": value for key, value in row.items()}
 
 
-# The paper's figures, and the stage of a table
+# The paper's numbers, and the stage of a table
 
 
 def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:

@@ -12,6 +12,7 @@ from .paper import printed_rows
 from .results import Results
 from .table import Row, Sheet
 
+# Columns of the paper's table; and the names in it of our two methods.
 _PRINTED = ("acc", "aec", "aec_reduction_percent")
 _METHOD_IN_PAPER = {"static": "Static diagnosis", OURS: "CDPR"}
 
@@ -36,7 +37,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         words["findings"] = comparisons.describe_changes([change], shown)
         parts.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
         parts.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
-        if "reason" not in of_dynamic:  # a row without figures shows no change either
+        if "reason" not in of_dynamic:  # a method that was not measured has no change either
             of_dynamic = of_dynamic | comparisons.add_prefix("change_", change)
         for row in (of_static, of_dynamic):
             csv_rows.append(row | comparisons.paper_cells(paper[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
@@ -59,8 +60,8 @@ def cost_reduction(results: Results, decoding: str) -> Row:
     static, dynamic = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
     if reason := static.get("reason") or dynamic.get("reason"):
         return {"aec_reduction_text": reason}
-    samples = results.samples(results.methods, IN_DOMAIN, decoding)  # the first are means, the others resamples
-    static_usd, dynamic_usd = samples[1:, :, list(METRICS).index("aec")].T
+    samples = results.samples(results.methods, IN_DOMAIN, decoding)  # [1 + resamples, methods, metrics]
+    static_usd, dynamic_usd = samples[1:, :, list(METRICS).index("aec")].T  # [resamples] each; samples[0] are the means
     if not (static_usd > 0).all():
         return {"aec_reduction_text": "not defined: static diagnosis costs nothing"}
     by_seed = [1 - usd / static["aec"] for usd in dynamic["aec_by_seed"]]

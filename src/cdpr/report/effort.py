@@ -16,6 +16,8 @@ from .methods import Method, main_methods
 from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, Table
 
+# Columns of the table, in its order. All but the last two are means of fields of `EvaluationRow`, which explains them
+# (``invalid`` is ``n_invalid`` there, ``forced`` becomes %). ``usd`` and ``usd_in_all`` are computed from the tokens.
 _FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked", "silent", "too_long", "refused",
             "failed", "cut", "cut_results", "forced", "usd", "usd_in_all")  # fmt: skip
 
@@ -49,7 +51,7 @@ def effort_table(results: Results, decoding: str, table: str = "effort.levels", 
     with the reason for an agent that is not run. ``table`` and ``words`` are those of :func:`~.layout.table`."""
     rows, price_notes = [], []
     for method in results.methods:
-        for dataset in results.datasets if method.runs else [""]:  # a single row with the reason
+        for dataset in results.datasets if method.runs else [""]:  # without runs, a single row with the reason
             rows.append(_effort_row(results, method, dataset, decoding))
         if method.runs and (prices := _prices(results.settings, method)):
             price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} "
@@ -59,8 +61,9 @@ def effort_table(results: Results, decoding: str, table: str = "effort.levels", 
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     """Return calls, tokens, dollars and failed replies of an agent as a row: means over the cases and seeds of a data
-    set. ``usd_in_all`` is the sum over all of them; ``forced`` is in %. A mean is left out where a case lacks the
-    value, such as tokens that a server did not report. Where a run is missing, the row has the ``reason``."""
+    set. ``usd_in_all`` is the sum of the dollars; ``forced`` is the share of forced diagnoses in %. A mean is left out
+    where a case lacks the value, such as tokens that a server did not report. Where a run is missing, the row has the
+    ``reason``."""
     row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
                 "label": method.label, "dataset": dataset,
                 "dataset_text": results.datasets.get(dataset)}  # fmt: skip
@@ -69,6 +72,7 @@ def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -
     except NotMeasured as error:
         return row | {"status": error.reason, "reason": error.reason}
     names = [name for name in _FIGURES if name in rows]
+    # In an array of floats a value that a case lacks is NaN, and so is the mean.
     means = dict(zip(names, rows[names].to_numpy(float).mean(axis=0).tolist(), strict=True))
     means["forced"] *= 100
     if prices := _prices(results.settings, method):

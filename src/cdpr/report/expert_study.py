@@ -18,7 +18,7 @@ from .methods import DATASETS, Method, agent_method, tier_mark, variant_method
 from .paper import read_paper
 from .table import EMPTY, Column, Row, Sheet, Table, interval
 
-# Methods whose scores the paper prints, as `workflow/paper/expert_study.csv` names them.
+# The methods whose scores the paper prints, in the words of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
 
 
@@ -33,20 +33,21 @@ def describe_raters(analysis: Analysis) -> str:
 
 
 def _method_of(settings: Settings, run: str) -> Method:
-    """Return the method that a run belongs to: the variant ``cdpr`` for ``cdpr-seed0``, or the agent that is named like
-    the run."""
+    """Return the method that a run belongs to: the variant ``cdpr`` for ``cdpr-seed0``; for the run of an agent, the
+    agent, which has the name of its run."""
     trained = TrainedRun.parse(run)
     return variant_method(settings, trained.variant) if trained else agent_method(settings, run)
 
 
 def _compare_with_next_best(analysis: Analysis, dimension: str) -> Comparison | None:
-    """Return the test of our method against the baseline with the highest mean score on a dimension (a question of the
-    rating form). None where there is no test."""
+    """Return the test of our method against the best baseline on a dimension (a question of the rating form), that with
+    the highest mean score. None where there is no baseline, or no state has scores of both."""
     return analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
 
 
 def _starred(analysis: Analysis) -> set[str]:
-    """Return the dimensions on which our method scores significantly higher than the best baseline."""
+    """Return the dimensions that get a star: our method scores higher than the best baseline there, by a significant
+    test after Holm's correction over the dimensions."""
     tests = {dimension: _compare_with_next_best(analysis, dimension) for dimension in analysis.scores}
     return {name for name, test in tests.items() if test and test.difference > 0 and test.holm < analysis.level}
 
@@ -56,7 +57,8 @@ def _ends(estimate: Interval) -> tuple[float, float, float]:
     both are the value, so that it is drawn without a bar."""
     value = math.nan if estimate.value is None else estimate.value
     low = value if estimate.low is None else estimate.low
-    return value, low, value if estimate.high is None else estimate.high
+    high = value if estimate.high is None else estimate.high
+    return value, low, high
 
 
 # Figure
@@ -74,16 +76,17 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
             style.write_notes(figure, settings, [raters])
             return
         radar, points = figure.add_subplot(1, 2, 1, projection="polar"), figure.add_subplot(1, 2, 2)
-        rows = np.arange(len(rubric()))  # a height and an angle for each dimension
+        # For each dimension its height among the points, and its angle in the radar (in radians).
+        rows = np.arange(len(rubric()))
         angles = 2 * math.pi * rows / len(rubric())
         for position, run in enumerate(analysis.runs):
             method = _method_of(settings, run)
             look = style.look_of(settings, method.name, position)
             mean, low, high = np.array([_ends(analysis.scores[dimension.name][run]) for dimension in rubric()]).T
-            # The line returns to its first point.
+            # The first point is repeated at the end, which closes the line.
             radar.plot([*angles, angles[0]], [*mean, mean[0]], color=look.colour, marker=look.marker,
                        linestyle=look.line, markersize=3.5, linewidth=1.3, label=method.label)  # fmt: skip
-            # The runs of a dimension are side by side.
+            # The runs of a dimension are below each other, centred at its height.
             heights = rows + 0.13 * (position - (len(analysis.runs) - 1) / 2)
             points.errorbar(mean, heights, xerr=[mean - low, high - mean], color=look.colour, marker=look.marker,
                             linestyle="none", markersize=3.5, linewidth=1)  # fmt: skip
@@ -108,16 +111,16 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 def _label_radar(radar: style.Axes, angles: np.ndarray, titles: list[str]) -> None:
     """Write titles on two lines at the angles (in radians) of a polar panel, outside its circle, and set its scale from
     1 to 5."""
-    # The first hyphen or space of a title becomes, or is followed by, a line break.
+    # The line break is at the first hyphen, which remains, or space, which does not.
     two_lines = [re.sub("[- ]", lambda gap: gap[0].strip() + "\n", title, count=1) for title in titles]
     radar.set_xticks(angles, two_lines, fontsize=7)
     radar.tick_params(axis="x", pad=3)
     for text, angle in zip(radar.get_xticklabels(), angles, strict=True):
-        # Where the title is from the centre, as -1, 0 or 1; angles run from the top to the left. The side of the title
-        # that faces the circle is aligned with its tick.
+        # Where the title is from the centre: -1 (left, below), 0 or 1 (right, above). Angle 0 is at the top, and angles
+        # grow to the left. The side of the title that faces the circle is aligned with its tick.
         to_right, upwards = round(-math.sin(angle)), round(math.cos(angle))
         text.set(ha={-1: "right", 0: "center", 1: "left"}[to_right], va={-1: "top", 0: "center", 1: "bottom"}[upwards])
-    radar.set_theta_offset(math.pi / 2)
+    radar.set_theta_offset(math.pi / 2)  # angle 0 at the top
     radar.set_ylim(1, 5)
     radar.set_yticks([2, 3, 4, 5], ["2", "3", "4", "5"], fontsize=6)
 
@@ -151,6 +154,7 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
     rows: list[Row] = []
     for run in analysis.runs:
         reason = "" if analysis.scores else "no ratings yet"
+        # Only rows that are ``learned`` take part in the marks of the best scores.
         row: Row = {"label": _method_of(settings, run).label, "heading": here, "learned": True, "reason": reason}
         for name, scores in analysis.scores.items():
             score, star = scores[run], "*" if run == analysis.ours and name in starred else ""
@@ -158,7 +162,7 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
             row[f"{name}_text"] = EMPTY if score.value is None else interval(*_ends(score)) + star
         rows.append(row)
     rows += [{"label": name, "heading": here, "reason": why} for name, why in analysis.left_out.items()]
-    printed = read_paper()
+    printed = read_paper()  # by address, such as "expert:CDPR:diagnostic_gain"
     for method in _PRINTED:
         figures = {d.name: printed[f"expert:{method}:{d.name}"] for d in rubric()
                    if f"expert:{method}:{d.name}" in printed}  # fmt: skip
@@ -178,10 +182,11 @@ def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[s
     titles = {dimension.name: dimension.title for dimension in rubric()}
     rows = []
     for test in analysis.comparisons:
-        favour = ("better" if test.difference > 0 else "worse") if test.holm < analysis.level else ""
+        outcome = "better" if test.difference > 0 else "worse"
+        mark = outcome if test.holm < analysis.level else ""
         rows.append(test.model_dump() | {
             "than": _method_of(settings, test.than).label, "dimension": titles[test.dimension],
-            "difference_low": test.low, "difference_high": test.high, "difference_mark": favour})  # fmt: skip
+            "difference_low": test.low, "difference_high": test.high, "difference_mark": mark})  # fmt: skip
     ours = _method_of(settings, analysis.ours).label
     return layout.table(settings, "expert_study.tests", rows, raters=raters, ours=ours, target=analysis.target)
 
@@ -198,16 +203,14 @@ def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> tup
 
 
 def _csv_rows(settings: Settings, analysis: Analysis) -> list[Row]:
-    """Return the rows of the CSV: for each dimension and run one row over all data sets, then one per data set."""
+    """Return the rows of the CSV: for each dimension and run one row over all data sets, then one per data set. The
+    first has the agreement of raters on the dimension; that of our run also has the p-value of its test against the
+    best baseline (``holm_against_next_best``)."""
     rows: list[Row] = []
     for dimension, run in itertools.product(analysis.scores, analysis.runs):
         score, test = analysis.scores[dimension][run], _compare_with_next_best(analysis, dimension)
-        common = {
-            "raters": analysis.kind,
-            "dimension": dimension,
-            "run": run,
-            "method": _method_of(settings, run).label,
-        }
+        method = _method_of(settings, run).label
+        common = {"raters": analysis.kind, "dimension": dimension, "run": run, "method": method}
         rows.append(common | {
             "dataset": "all", "mean": score.value, "low": score.low, "high": score.high,
             "alpha": analysis.alpha[dimension].value,

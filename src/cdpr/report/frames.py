@@ -26,7 +26,7 @@ def write_frames(settings: Settings, job: Job) -> None:
     methods: dict[str, Method] = {}
     for method in results.methods:
         for run in method.runs:
-            methods.setdefault(run, method)  # variants that share a run: the first one
+            methods.setdefault(run, method)  # a run that several variants share counts for the first of them
     frames = {
         "evaluations": _add_methods(methods, [evaluation_frame(results, run) for run in methods]),
         "trainings": _add_methods(methods, [read_training(results.folder, run) for run in methods]),
@@ -47,7 +47,8 @@ def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
     if not frames:
         return pd.DataFrame()
     frame = pd.concat(frames, ignore_index=True).drop(columns=["diagnosis", "gold"]).rename(columns={"note_id": "case"})
-    # An effort whose counts are columns, so that each term of the utility is computed for all rows at once.
+    # `Effort` holds the counts of one episode; here each count is a column, so that a term of the utility is computed
+    # for all rows at once.
     effort = Effort(**{name: frame[f"n_{name}"] for name in COUNTS}, cost_usd=frame.cost_usd)
     for term in TERMS:
         value = term.value(effort, results.settings.utility, results.settings.environment.tests)
@@ -59,8 +60,9 @@ def _add_methods(methods: Mapping[str, Method], frames: Sequence[pd.DataFrame]) 
     """Return the rows of all ``frames`` as one frame, with columns in front that say which method each row is of:
     ``method`` (its name), ``label``, ``group`` and ``seed`` (missing for agents). ``methods`` maps the names in the
     column ``run`` to their methods."""
-    empty = pd.DataFrame({"run": pd.Series(dtype=str)})
-    rows = pd.concat([frame for frame in frames if len(frame)] or [empty], ignore_index=True)
+    no_rows = pd.DataFrame({"run": pd.Series(dtype=str)})
+    filled = [frame for frame in frames if len(frame)]
+    rows = pd.concat(filled or [no_rows], ignore_index=True)
     rows.insert(0, "method", rows.run.map({run: method.name for run, method in methods.items()}))
     rows.insert(1, "label", rows.run.map({run: method.label for run, method in methods.items()}))
     rows.insert(2, "group", rows.run.map({run: method.group for run, method in methods.items()}))

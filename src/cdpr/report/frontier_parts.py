@@ -16,13 +16,14 @@ from .methods import IN_DOMAIN, Method, grid_methods, is_synthetic, part_methods
 from .results import Results
 from .table import Column, Row, Sheet, Table
 
-GRID_WEIGHT = 3.0  # weight of correctness in the utility by which the grid compares settings, of every rule
+# The grid compares learning rates, of every rule, by a utility in which a right diagnosis has this weight.
+GRID_WEIGHT = 3.0
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return, from the results in ``folder``, a table per decoding of in-domain results beside the accuracy of exact
-    diagnoses, and the table of learning rates. Raises as :class:`Results`, and TableError for a broken file of training
-    metrics."""
+    """Return, from the results in ``folder``, a table per decoding of in-domain results beside the accuracy that exact
+    diagnoses from the same examinations would have, and the table of learning rates. Raises as :class:`Results`, and
+    TableError for a broken file of training metrics."""
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
     parts, csv_rows = [], []
     for decoding in results.decodings:
@@ -38,12 +39,13 @@ write_frontier_parts = comparisons.writer(sheet)
 
 
 def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
-    """Return two columns about the diagnoses that a method made from the examination results that it had gathered.
-    ``exact`` is the accuracy (%) of the likeliest diagnosis from the same results, by Bayes' rule under the model that
-    generated the cases; ``reading`` is how many points it is above the method's own accuracy, which is what better
-    reading of the same results could gain.
+    """Return two columns about the diagnoses that a method made from the examination results that it had gathered:
 
-    Empty where a run is missing, or the cases are not synthetic and have no known model.
+    - ``exact``: the accuracy (%) of the likeliest diagnosis from the same results, by Bayes' rule under the model that
+      generated the cases;
+    - ``reading``: what the method could gain by better reading of these results, ``exact`` minus its own accuracy.
+
+    Empty where a run is missing, or where the cases are real, so that no model is known that generated them.
     """
     paths = [results.path(run, IN_DOMAIN) for run in method.runs]
     if not is_synthetic(results.settings, IN_DOMAIN) or not all(path.exists() for path in paths):
@@ -60,8 +62,9 @@ def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
 
 def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
     """Return the table of validation results by learning rate, with its heading: a row per training rule and learning
-    rate, a column per validated step. A value is 100 times the utility divided by the weight of a right diagnosis. The
-    best value of each rule is marked."""
+    rate, a column per validated step. A value is 100 U / w, the utility in which a right diagnosis has the weight w
+    (:data:`GRID_WEIGHT`), divided by w: the accuracy in % less what examinations cost. The best value of each rule is
+    marked."""
     rows_by_rule: dict[str, list[Row]] = {}
     best_by_rule: dict[str, float] = {}
     all_steps: list[str] = []
@@ -70,6 +73,7 @@ def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
         accuracy, utility, steps = (curves.mean(name) for name in ("accuracy", "utility", "step"))
         costs = accuracy - utility  # the weight of a right diagnosis in the logged utility is 1
         values = 100 * (accuracy - costs / GRID_WEIGHT)
+        # Step 0 is left out: it is before training, and the same for all.
         value_by_step = {f"{step:g}": float(value) for step, value in zip(steps, values, strict=True) if step}
         rate = resolve_variant(settings, method.name).training.learning_rate
         row: Row = {"label": method.label, "rate": f"{rate:g}", "seeds": len(method.runs), **value_by_step}

@@ -16,7 +16,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     checked = preflight.Preflight.model_validate_json((folder / "preflight.json").read_bytes())
     resolutions = {resolution.dataset: resolution for resolution in checked.resolutions}
     rows = [_row(headroom, resolutions[headroom.dataset]) for headroom in checked.headrooms]
-    # The answer is given for the main decoding, the numbers behind it for all.
+    # The table with the answer is of the main decoding; that with the numbers behind it is of all.
     first_decoding = checked.headrooms[0].decoding
     obstacles = [f"{text}." for of_dataset in checked.obstacles.values() for text in of_dataset]
     answer = layout.table(
@@ -40,6 +40,7 @@ def _row(headroom: preflight.Headroom, resolution: preflight.Resolution) -> Row:
     """Return what there is to learn on a data set with a decoding (``headroom``) as a row, with the smallest
     differences that its number of cases can show (``resolution``)."""
     label = DATASETS[headroom.dataset]
+    # Properties, which `model_dump` leaves out.
     gains = {name: getattr(headroom, name) for name in ("reading", "choice", "gain", "choice_utility")}
     return headroom.model_dump() | gains | {
         "seeds": resolution.seeds, "least_accuracy": resolution.accuracy, "least_utility": resolution.utility,

@@ -17,14 +17,14 @@ from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, number
 
 _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
-# Codes for the judges that call a diagnosis right, in the order of the counts that `agreement` takes.
+# Which of the two judges call a diagnosis right. A code is the column of such diagnoses in the counts of `agreement`.
 BOTH, FIRST, SECOND, NEITHER = range(4)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return two tables per decoding from the results in ``folder``: the agreement between the judges, and the
-    accuracies that would be others under the second judge. Raises SettingsError where the settings name no second
-    judge, and as :class:`Results` does."""
+    accuracies of the main table that would differ if the second judge's verdicts counted. Raises SettingsError where
+    the settings name no second judge, and as :class:`Results` does."""
     if settings.judge.second is None:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
                             f"`{TABLES}`), which every evaluated diagnosis is then shown to as well")  # fmt: skip
@@ -49,14 +49,18 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
     """Return the evaluated diagnoses of all methods as a frame with a row per diagnosis, and a sentence about each
     evaluation that is missing.
 
-    Beside the columns of :func:`~cdpr.evaluation.metrics.read_evaluation` there are ``method``; ``right_by``, the code
-    of the judges that call the diagnosis right (:data:`BOTH` to :data:`NEITHER`; NaN where the second gave no verdict);
-    and ``invalid``, whether a judging model gave an answer that is no verdict. Raises EvaluationError for evaluations
-    without a second judge.
+    Beside the columns of :func:`~cdpr.evaluation.metrics.read_evaluation` there are
+
+    - ``method``: its name;
+    - ``right_by``: the code of the judges that call the diagnosis right (:data:`BOTH` to :data:`NEITHER`); NaN where
+      there was no diagnosis to judge;
+    - ``invalid``: whether a judging model gave an answer that is no verdict, so that the tables of names decided.
+
+    Raises EvaluationError for evaluations without a second judge.
     """
     frames, missing = [], []
     for method in results.methods:
-        for dataset, label in DATASETS.items() if method.runs else ():
+        for dataset, label in DATASETS.items() if method.runs else ():  # a method without runs misses no evaluation
             try:
                 rows = results.rows(method, dataset, decoding)
             except NotMeasured as error:
@@ -67,23 +71,25 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
                 raise EvaluationError(f"{path}: no second judge has seen its diagnoses; evaluate it again")
             frames.append(rows.assign(method=method.name))
     diagnoses = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_COLUMNS)
-    has_second = diagnoses.judging_second.notna()
+    has_second = diagnoses.judging_second.notna()  # the second judge's verdict; none where there was no diagnosis
     first = diagnoses.correct.astype(bool)
     second = diagnoses.judging_second.where(has_second, False).astype(bool)
-    right_by = np.select([first & second, first, second], [BOTH, FIRST, SECOND], NEITHER)
+    right_by = np.select([first & second, first, second], [BOTH, FIRST, SECOND], NEITHER)  # the first that is true
     diagnoses["right_by"] = pd.Series(right_by, diagnoses.index).where(has_second)
     diagnoses["invalid"] = (diagnoses.judging_by == "invalid") | diagnoses.judging_second_invalid.astype(bool)
     return diagnoses, missing
 
 
 def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) -> list[Row]:
-    """Return the rows of the table of agreement: by data set and over all of them, each for several subsets of the
+    """Return the rows of the table of agreement, for each data set and over all of them, a row per subset of the
     diagnoses. A row has Cohen's kappa with its interval, and counts of the diagnoses on which the judges differ, or on
-    which one gave no verdict.
+    which one gave no verdict. The subsets are
 
-    Where a language model judges, one subset has the diagnoses that the tables of names did not find right, since only
-    those are shown to the model. Where a model failed to give a verdict, one subset has the diagnoses on which both
-    judges gave one: on the others the tables of names decided in the model's place, and agree with themselves.
+    - ``all diagnoses``;
+    - ``not found by tables``, where the first judge is a language model: those that the tables of names did not find
+      right, since only those are shown to the model;
+    - ``both gave a verdict``, where an answer of a model was no verdict: those without such an answer. On the others
+      the tables of names decided in the model's place, and agree with themselves.
     """
     diagnoses = diagnoses[diagnoses.right_by.notna()]
     subsets = {"all diagnoses": diagnoses}
@@ -114,11 +120,12 @@ def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) 
 
 
 def _flip_rows(results: Results, diagnoses: pd.DataFrame) -> list[Row]:
-    """Return a row for each method and data set whose printed accuracy would be another under the second judge: both
+    """Return a row for each method and data set whose accuracy, as it is printed, differs between the judges: both
     accuracies in %, and the numbers of diagnoses that only one judge calls right."""
     rows = []
     for (name, dataset), group in diagnoses.groupby(["method", "dataset"], sort=False):
         counts = group.right_by.value_counts().reindex(range(4), fill_value=0)
+        # Accuracies under the two judges; a case without a diagnosis counts as wrong.
         first = 100 * float(counts[BOTH] + counts[FIRST]) / len(group)
         second = 100 * float(counts[BOTH] + counts[SECOND]) / len(group)
         if number(first, DECIMALS) != number(second, DECIMALS):

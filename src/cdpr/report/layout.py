@@ -11,8 +11,8 @@ from . import comparisons
 from .methods import tier_mark
 from .table import Column, Row, Sheet, Table
 
-# Words that every declaration may use in braces. Each is computed only where it is used, since a table may read only
-# the settings that its stage declares.
+# Words that every declaration may use in braces, computed from settings and decoding. A word is computed only where it
+# is used, since a table may read only the settings that its stage declares.
 _WORDS: dict[str, Callable[[Settings, str], str]] = {
     "decoding": lambda settings, decoding: decoding,
     "Decoding": lambda settings, decoding: decoding.capitalize(),
@@ -47,15 +47,15 @@ def declared_sheet(
     """
     declared = _declared()[group]
     keys: list[str] = []
-    for column in declared["csv"]:
+    for column in declared["csv"]:  # a name, or {estimates: ..., prefix: ...}
         keys += [column] if isinstance(column, str) else _estimate_columns(**column)
     return Sheet(heading or title(settings, group), parts, rows, keys, declared.get("decimals", 6), printed)
 
 
 def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
     """Yield the CSV columns of estimates: mean, both ends of the interval, and deviation between seeds (``utility``,
-    ``utility_low``, ``utility_high``, ``utility_seed_sd``). ``estimates`` are names, or ``all`` metrics, or the
-    ``in_domain`` ones."""
+    ``utility_low``, ``utility_high``, ``utility_seed_sd``). ``estimates`` is a list of names, the word ``all`` for all
+    metrics, or ``in_domain`` for those of the in-domain tables. ``prefix`` is put before every name."""
     if estimates == "all":
         estimates = list(METRICS)
     elif estimates == "in_domain":
@@ -72,15 +72,20 @@ def shared_columns(*names: str) -> list[Column]:
 def table(
     settings: Settings, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
 ) -> tuple[str, Table]:
-    """Make the table that ``tables.yaml`` declares as ``GROUP.TABLE`` of these rows. Returns its heading and the table.
+    """Make a table of these rows as ``tables.yaml`` declares it under ``name``, ``GROUP.TABLE``. Returns its heading
+    and the table.
 
-    ``columns`` are added after the declared ones. The braces of heading, caption, label and notes are filled by
-    ``words``, by :data:`_WORDS`, and by the texts that ``tables.yaml`` declares as ``words`` for several tables. A note
-    ``{word}`` whose word is a list becomes a note for each of its items; an empty note is left out, and so is one whose
-    ``if`` names a word that is empty or zero. ``decoding`` is that of the results.
+    ``columns`` are added after the declared ones, and ``decoding`` is that of the results. The braces of heading,
+    caption, label and notes are filled by ``words``, by :data:`_WORDS`, and by the texts that ``tables.yaml`` declares
+    as ``words`` for several tables. Of the notes
+
+    - one that is only ``{word}``, where the word is a list, becomes a note for each item of the list;
+    - one with ``if`` is left out where the word that ``if`` names is empty or zero;
+    - an empty one is left out.
     """
     group, _, table_name = name.partition(".")
     declared = _declared()[group][table_name]
+    # A word is used where it is in braces (f"{{{word}}}") in the declaration, or in a shared text that is used there.
     shared = {word: text for word, text in _declared()["words"].items() if f"{{{word}}}" in str(declared)}
     used = [word for word in _WORDS if f"{{{word}}}" in f"{declared} {shared}"]
     words = {word: _WORDS[word](settings, decoding) for word in used} | words
@@ -92,7 +97,7 @@ def table(
     for note in declared.get("notes", ()):
         if isinstance(note, dict):
             note = note["text"] if words[note["if"]] else ""
-        value = words.get(note.strip("{}"))  # where the whole note is one word in braces
+        value = words.get(note.strip("{}"))  # found only where the whole note is one word in braces
         table_notes += value if isinstance(value, list) else [note.format(**words)]
     return heading, Table(
         all_columns, rows, caption, list(filter(None, table_notes)), f"tab:{label}" if label else "",
@@ -101,8 +106,9 @@ def table(
 
 
 def _declared_columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[Column]:
-    """Return the columns that one entry of a declaration stands for: a shared column (the entry is its name), a column
-    per metric (``metrics``), or one column (its fields)."""
+    """Return the columns that one ``entry`` under ``columns`` of a declaration means: for a name the shared column of
+    this name; for ``{metrics: ...}`` a column per metric; else the one column that has its fields, with ``words`` in
+    the braces of its header."""
     if isinstance(entry, str):
         return shared_columns(entry)
     if "metrics" in entry:

@@ -14,6 +14,7 @@ from .results import NotMeasured, Results, evaluations_of
 from .sources import notices
 from .table import Row, Sheet, number
 
+# The metrics of the table.
 SHOWN = (comparisons.ACCURACY, comparisons.AEC)
 
 
@@ -21,6 +22,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of every agent on each benchmark and on its leak-controlled variant, from the results
     in ``folder``. Raises as :class:`Results` does."""
     results = Results(settings, folder, leak_methods(settings))
+    # `Results` has checked the evaluations on the benchmarks; these are on the variants.
     paths = {results.path(run, controlled_name(dataset))
              for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip
     check_provenance(settings, sorted(path for path in paths if path.exists()))
@@ -30,7 +32,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         rows = [_compare_with_variant(results, method, dataset, decoding)
                 for method in results.methods for dataset in DATASETS]  # fmt: skip
         csv_rows += rows
-        # The CSV has all data sets of a method together, the table all methods of a data set.
+        # The CSV is by method and then by data set, the table by data set and then by method.
         by_dataset = sorted(rows, key=lambda row: list(DATASETS).index(row["dataset"]))
         shown = [row | {"heading": DATASETS[row["dataset"]]} for row in by_dataset]
         parts.append(layout.table(settings, "leak_control.levels", shown, decoding, remarks=results.notes(),
@@ -53,13 +55,13 @@ def _compare_with_variant(results: Results, method: Method, dataset: str, decodi
     try:
         whole, controlled = (results.rows(method, name, decoding) for name in (dataset, variant))
     except NotMeasured as error:
-        head = {name: row[name] for name in ("tier", "decoding", "method", "label", "dataset")}
+        head = {name: row[name] for name in ("tier", "decoding", "method", "label", "dataset")}  # without results
         return head | {"status": error.reason, "seeds": len(method.runs), "reason": error.reason}
     if unknown := set(controlled.note_id) - set(whole.note_id):
         raise EvaluationError(f"{method.runs[0]} on {dataset}: {len(unknown)} cases of the leak-controlled variant are "
                               "not in the benchmark; evaluate both again")  # fmt: skip
     shared = whole[whole.note_id.isin(set(controlled.note_id))]
-    # On the benchmark and on the variant: an array [cases, metrics] for each run.
+    # On the benchmark (before) and on the variant (after leaks were removed): by run, an array [cases, metrics].
     before, after = (by_run(frame, metric_fields()) for frame in (shared, controlled))
     change = results.difference([(after[run], before[run]) for run in method.runs], dataset)
     runs_before, runs_after = evaluations_of(method, dataset), evaluations_of(method, variant)
@@ -67,7 +69,7 @@ def _compare_with_variant(results: Results, method: Method, dataset: str, decodi
     for metric in SHOWN:
         name, column = metric.name, list(METRICS).index(metric.name)
         for key, values_by_run, runs in ((name, before, runs_before), (f"{name}_controlled", after, runs_after)):
-            means = [values[:, column].mean() for values in values_by_run.values()]  # over cases
+            means = [values[:, column].mean() for values in values_by_run.values()]  # over cases, one per run
             row |= {key: float(sum(means) / len(means)), f"{key}_runs": runs}
         row |= {f"{name}_change{end}": change[f"{name}{end}"] for end in ("", "_low", "_high")}
     return row

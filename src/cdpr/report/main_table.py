@@ -7,19 +7,19 @@ from typing import Any
 from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS
 from ..settings import Settings
-from . import comparisons, layout
+from . import comparisons, layout, paper
 from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods
-from .paper import METRICS as PRINTED
-from .paper import printed_rows
 from .results import Results
 from .sources import notices
 from .table import EMPTY, Column, Row, Sheet, Table
 
-# Metrics of every data set; those whose differences are compared; and further figures behind the results.
+# Metrics that the main table shows for every data set; those of which differences between methods are shown; and those
+# that only the table of what is behind each result has.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
 COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
 BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
 DECIMALS = 2
+# Our method and its main rivals, which are compared in tables of their own.
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
 
 
@@ -43,8 +43,9 @@ write_main_table = comparisons.writer(sheet)
 
 
 def column_groups(results: Results) -> dict[str, str]:
-    """Return the headers above groups of columns, by data set: ``{"mimic_iv": "MIMIC-IV (in-domain)", ...}``. Where all
-    data sets of the paper's average are shown there is a group for this ``average``."""
+    """Return the headers above groups of columns, by data set: ``{"mimic_iv": "MIMIC-IV (in-domain)", ...}``, and last
+    the group ``average``. The table of open cases, which lacks the data sets of the paper's average, has no average and
+    no domains."""
     if not set(AVERAGED) <= set(results.datasets):
         return dict(results.datasets)
     return {name: f"{label} ({domain(name)})" for name, label in results.datasets.items()} | {AVERAGE: "Average"}
@@ -55,7 +56,7 @@ def main_results_table(
 ) -> tuple[str, Table]:
     """Return the table of all methods in the paper's layout with its heading: accuracy, examinations and cost per data
     set and on average; utility on average alone. Methods that cannot be run here are shown with the main decoding only.
-    ``table`` and ``words`` are those of :func:`~.layout.table`.
+    ``table`` is the name of a declaration, and ``words`` are further words for it (:func:`~.layout.table`).
     """
     is_main = decoding == results.decodings[0]
     rows = [_main_row(results, method, decoding) for method in results.methods if method.runs or is_main]
@@ -82,9 +83,9 @@ def _main_columns(results: Results) -> list[Column]:
 
 
 def _main_row(results: Results, method: Method, decoding: str) -> Row:
-    """Return the results of a method on all data sets as one row, with keys such as ``mimic_iv.aec``. ``missing`` lists
-    the missing files of each data set; ``reason`` says why the method is not run on any of them, where none is
-    missing."""
+    """Return the results of a method on all data sets as one row, with keys such as ``mimic_iv.aec``. ``missing`` has a
+    text for each data set of which files are missing. A method that is run on none of the data sets has the ``reason``,
+    unless files are missing."""
     summaries = {dataset: results.summary(method, dataset, decoding) for dataset in column_groups(results)}
     row: Row = {"label": method.label, "group": method.group, "learned": method.learned,
                 "seeds": len(method.runs) if method.learned else None}  # fmt: skip
@@ -92,6 +93,7 @@ def _main_row(results: Results, method: Method, decoding: str) -> Row:
         row |= comparisons.add_prefix(f"{dataset}.", summary)
         if "reason" in summary:
             row |= {f"{dataset}.{metric}_text": "missing" if summary["missing"] else EMPTY for metric in METRICS}
+    # The average, whose data sets are among these, is left out.
     not_measured = [summaries[dataset] for dataset in results.datasets if "reason" in summaries[dataset]]
     row["missing"] = [summary["missing"] for summary in not_measured if summary["missing"]]
     if len(not_measured) == len(results.datasets) and not row["missing"]:
@@ -116,11 +118,12 @@ def interval_table(
     results: Results, decoding: str, table: str = "main_table.intervals", **words: Any
 ) -> tuple[str, Table]:
     """Return the table of what is behind each result with its heading: counts, 95% intervals over seeds and cases, and
-    deviation between seeds; a row per method and data set. ``table`` and ``words`` are those of
-    :func:`~.layout.table`."""
+    deviation between seeds; a row per method and data set. ``table`` is the name of a declaration, and ``words`` are
+    further words for it (:func:`~.layout.table`)."""
     columns = []
-    for column in comparisons.interval_columns(COMPARED, short=True):  # further statistics beside accuracy and cost
+    for column in comparisons.interval_columns(COMPARED, short=True):
         columns.append(column)
+        # Accuracy and cost are followed by further statistics of them.
         if column.key == "accuracy":
             columns.append(Column("accuracy_seed_sd", "seed SD", factor=100.0))
         if column.key == "aec":
@@ -130,46 +133,50 @@ def interval_table(
     for method in results.methods:
         for dataset, dataset_label in results.datasets.items() if method.runs else ():
             row = results.summary(method, dataset, decoding)
-            rows.append(row | {"label": f"{method.label}, {dataset_label}"} if "reason" in row else row)
+            if "reason" in row:  # it covers the column of data sets
+                row |= {"label": f"{method.label}, {dataset_label}"}
+            rows.append(row)
     words |= {"judging": results.judging_notes(), "resamples": results.settings.evaluation.bootstrap}
     return layout.table(results.settings, table, rows, decoding, columns, **words)
 
 
 def long_rows(results: Results) -> list[Row]:
     """Return the rows of the CSV: one per decoding, method, and data set or average. Methods that are not ``learned``
-    have rows of the main decoding alone. ``paper_*`` is what the paper prints."""
-    printed = {(row["method"], row["dataset"]): comparisons.paper_cells(row, PRINTED) for row in _paper_rows()}
+    (not run, or reference policies, which are deterministic) have rows of the main decoding alone. ``paper_*`` is what
+    the paper prints."""
+    # The paper's Table 1, by its method and data set.
+    printed = {(row["method"], row["dataset"]): comparisons.paper_cells(row, paper.METRICS)
+               for row in paper.printed_rows("main_results.csv", *paper.METRICS)}  # fmt: skip
     rows = []
     for decoding in results.decodings:
-        for method in results.methods:
-            for dataset in column_groups(results) if decoding == results.decodings[0] or method.learned else ():
+        is_main = decoding == results.decodings[0]
+        for method in (method for method in results.methods if is_main or method.learned):
+            for dataset in column_groups(results):
                 row = results.summary(method, dataset, decoding) | {"paper_method": method.paper or None}
                 rows.append(row | printed.get((method.paper, dataset), {}))
     return rows
 
 
-def _paper_rows() -> list[dict[str, Any]]:
-    """Read the paper's Table 1 as a dict per method and data set."""
-    return printed_rows("main_results.csv", *PRINTED)
-
-
 def _paper_table(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
-    """Return the table of the paper's results with its heading. A column names our counterpart of each row."""
+    """Return the table of the paper's results with its heading: a row per method of the paper. Its last column names
+    our counterpart, if that is run here."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     rows: dict[str, Row] = {}
-    for printed in _paper_rows():
+    for printed in paper.printed_rows("main_results.csv", *paper.METRICS):  # a row per method and data set
         name = printed["method"]
         row = rows.setdefault(name, {"method": name, "group": printed["group"], "ours": ours.get(name)})
-        row |= {f"{printed['dataset']}.{figure}": printed[figure] for figure in PRINTED}
+        row |= {f"{printed['dataset']}.{figure}": printed[figure] for figure in paper.METRICS}
     groups = {dataset: f"{DATASETS[dataset]} ({domain(dataset)})" for dataset in AVERAGED} | {AVERAGE: "Average"}
     columns = [Column(f"{dataset}.{figure}", METRICS[metric].short, group)
-               for dataset, group in groups.items() for figure, metric in PRINTED.items()]  # fmt: skip
+               for dataset, group in groups.items() for figure, metric in paper.METRICS.items()]  # fmt: skip
     columns += layout.shared_columns("ours")
     return layout.table(settings, "main_table.paper", list(rows.values()), columns=columns)
 
 
 def legend_words(results: Results) -> dict[str, Any]:
-    """Return the words of the main table's notes about rows that are special, about the judge and about the average."""
+    """Return the words of the main table's notes: whether there are rows that know the hospital or pay for the whole
+    record, which servers answered as another model (a sentence each), the language model that judges, and the data sets
+    that are not in the average."""
     settings = results.settings
     answered = [(method.label, results.answering_models(method)) for method in results.methods]
     return {

@@ -22,8 +22,11 @@ from .table import Row, Sheet, Table
 CREDENTIALED = "not shown: cases are credentialed"
 NOT_EVALUATED = "not evaluated on this case"
 NOT_OPEN = "not shown: under their licence not everyone may see the cases"
-# Printed lines of one LaTeX table, and characters of a result in one of them: a table cannot break over pages.
+# A LaTeX table cannot break over pages: how many printed lines fit on one, and how many characters of a result in a
+# line.
 _LINES, _CHARACTERS = 50, 60
+# What is shown of an episode, as `EvaluationRow` names it: requests, physical examinations, requests without a result,
+# and cost.
 _COUNTS = ("n_issued", "n_physical", "n_na", "cost_usd")
 
 
@@ -72,10 +75,9 @@ def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:
 
 
 def agent_rows(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Row]:
-    """Yield a row per agent of the main table and training seed, about its episode on the case with the main decoding.
-
-    ``reason`` says why there is no episode; ``diverged`` names the run and the step at which its training diverged.
-    Raises EvaluationError for an evaluation of another case under the same id.
+    """Yield a row per agent of the main table and training seed, about its episode on the case with the main decoding
+    (:func:`_episode_fields`). Where there is no episode, ``reason`` says why. Raises EvaluationError for an evaluation
+    of another case under the same id.
     """
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
     for method in results.methods:
@@ -90,9 +92,9 @@ def agent_rows(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[R
 
 
 def _episode_fields(results: Results, case: CaseRecord, method: Method, run: str) -> Row:
-    """Return diagnosis, numbers of requests and cost of a run's episode on a case as columns of a row. Raises
-    NotMeasured where the run was not evaluated on it, and EvaluationError where the evaluated case had another
-    diagnosis."""
+    """Return diagnosis, numbers of requests and cost of a run's episode on a case as columns of a row. If the run's
+    training diverged, ``diverged`` says at which step. Raises NotMeasured where the run was not evaluated on the case,
+    and EvaluationError where the evaluated case had another diagnosis."""
     rows = results.rows(replace(method, runs=(run,)), IN_DOMAIN, results.decodings[0])
     episodes = rows[rows.note_id == case.note_id].to_dict("records")
     if not episodes:
@@ -115,8 +117,8 @@ def _case_table(settings: Settings, case: CaseRecord, test_cases: int) -> tuple[
     fields = [("Note", case.note_id), *_summary_fields(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
-    whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
-    rows = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole))]
+    whole_record = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
+    rows = [{"field": field, "text": text} for field, text in (*fields, ("Whole record", whole_record))]
     source, seed = source_of(settings, IN_DOMAIN).label, settings.evaluation.seed
     return layout.table(settings, "sample_case.case", rows, among=test_cases, seed=seed, source=source)
 
@@ -134,7 +136,7 @@ def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]
     seed after the label."""
     rows = []
     for row in agents:
-        if "reason" in row and row["seed"]:  # a reason is shown across the column of seeds
+        if "reason" in row and row["seed"]:  # the reason covers the column of seeds, so the label has the seed
             rows.append(row | {"label": f"{row['label']}, seed {row['seed']}"})
         else:
             rows.append(row | {"seed": row["seed"] or None})
@@ -175,7 +177,7 @@ def _split_pages(table: Table) -> list[Table]:
     """Split the table of examinations into tables that each fit on a page of LaTeX, with ``(1 of 2)`` in the caption.
     The notes are below the last one. A table that fits on one page is returned alone, unchanged."""
     pages: list[list[Row]] = []
-    used = _LINES
+    used = _LINES  # lines of the current page; at first as if a page were full, so that the first row begins one
     for row in table.rows:
         lines = 1 + len(row["result"]) // _CHARACTERS
         if used + lines > _LINES:

@@ -22,7 +22,7 @@ def source_of(settings: Settings, dataset: str) -> DataSet:
         conditions=(f"Figures on these cases say nothing about {real.label} itself.",),
         links=(),
         open=True,
-        settings=Source,
+        settings=Source,  # not those of data under an agreement
     )
 
 

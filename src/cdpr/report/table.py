@@ -17,8 +17,8 @@ from .. import escape
 from ..files import write_text
 from . import table_templates
 
-# Why a cell is emphasised: best or second best of its column, a sum, or (on the page) a difference that is clearly
-# better or worse.
+# Why a cell is emphasised: best or second best of its column, a sum, or a difference that is clearly better or worse
+# (shown on the HTML page alone).
 Mark = Literal["", "best", "second", "total", "better", "worse"]
 # Evaluations behind a number, as (run, data set): ``(("cdpr-seed0", "mimic_iv"),)``.
 Runs = tuple[tuple[str, str], ...]
@@ -30,13 +30,13 @@ class Column:
     """A column of a table, which shows the value under ``key`` of each row.
 
     - ``header`` is printed above it, ``group`` above several neighbouring columns.
-    - Numbers are multiplied by ``factor`` and printed with ``decimals`` decimals (None: all), with a plus sign if
+    - Floats are multiplied by ``factor`` and printed with ``decimals`` decimals (None: all), with a plus sign if
       ``signed``, and with a ``unit``. Other values are replaced by ``words``, which maps values to texts.
     - With ``interval``, the ends of the interval are shown, the row's values ``<key>_low`` and ``<key>_high``.
-    - ``marked`` says whether the best value (1), or the best and the second best (2), among the rows with ``learned``
-      are marked; 0 marks none.
+    - ``marked`` is how many of the best values are marked: the best (1), or also the second best (2), where
+      ``higher_is_better`` says what is best. Only rows with a true ``learned`` take part.
     - ``align`` is l, c or r. A ``width``, a fraction of the line, lets LaTeX break lines.
-    - ``linked`` cells carry the runs of their row.
+    - The cells of a ``linked`` column carry the runs of their row, to which the HTML page links them.
     """
 
     key: str
@@ -73,10 +73,11 @@ class Cell:
     note: str = ""
 
 
-# Values by column key; a row may hold more than the columns show. ``runs`` are the evaluations behind its numbers; a
-# ``reason`` says why it has none, and is shown across the row. ``<key>_text`` is shown in place of a value;
-# ``<key>_mark``, ``<key>_note`` and ``<key>_runs`` are the fields of its cell. A key ``private.aec`` has the runs of
-# ``private.runs``.
+# Values by column key; a row may hold more than the columns show. Some keys have a meaning of their own:
+# - ``runs``: the evaluations behind the numbers of the row; ``private.runs``: those behind keys like ``private.aec``.
+# - ``reason``: why the row has no numbers; it is shown across the row.
+# - ``<key>_text``: what is shown in place of the value under ``<key>``.
+# - ``<key>_mark``, ``<key>_note``, ``<key>_runs``: the fields of the cell under ``<key>``.
 Row = dict[str, Any]
 
 
@@ -118,12 +119,12 @@ class Table:
         text = row.get(f"{key}_text")
         if text is None:
             text = self._format(row, column)
-        # The evaluations behind the cell: its own ones, else those of its data set in the row, else those of the row.
+        # The evaluations behind the cell: under its own key, else those of its data set, else those of the row.
         runs: Any = ()
         if text != EMPTY and f"{key}_runs" in row:
             runs = row[f"{key}_runs"]
         elif text != EMPTY and column.linked:
-            dataset = key.rpartition(".")[0]
+            dataset, _, _ = key.rpartition(".")  # "private" of "private.aec"
             runs = row.get(f"{dataset}.runs", row.get("runs", ()))
         mark = row.get(f"{key}_mark") or self._marks.get((id(row), key), "")
         return Cell(text, mark, runs, row.get(f"{key}_note") or "")
@@ -141,10 +142,11 @@ class Table:
 
     @cached_property
     def _marks(self) -> dict[tuple[int, str], Mark]:
-        """The marks of the best and second-best values, by (``id`` of the row, key of the column), since a dict cannot
-        be a key. A column is marked where at least two rows have a value."""
+        """The marks of the best and second-best values, by row and key of the column. A row, a dict, cannot be a key:
+        its ``id`` is. A column is marked where at least two rows have a value."""
         marks_by_cell: dict[tuple[int, str], Mark] = {}
         for column in self.columns:
+            # Ranked are the values as they are printed.
             values = {id(row): column.factor * row[column.key] for row in self.rows
                       if row.get("learned") and isinstance(row.get(column.key), float)}  # fmt: skip
             if column.marked and len(values) > 1:
@@ -197,7 +199,7 @@ def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
     """
 
     def plain_text(value: Any) -> str:
-        """Return a value as text."""
+        """Return a value as text, in the forms above."""
         if value is None:
             return ""
         if isinstance(value, (list, tuple)):
@@ -218,7 +220,7 @@ def to_markdown(block: Block) -> str:
 
 def to_latex(table: Table) -> str:
     """Return a table as a LaTeX ``table`` environment. It needs the package booktabs."""
-    # Braces are LaTeX's own: tags of this template are <% %>, << >> and <# #>.
+    # LaTeX itself has braces everywhere, so this template's tags are <% %>, << >> and <# #>.
     tags = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
             "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
     return escape.environment(table_templates, **tags).get_template("table.tex").render(table=table)
@@ -243,8 +245,9 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
     before positive numbers."""
     if decimals is None:
         return str(value)
-    rounded = round(float(value), decimals) + 0.0
-    return f"{rounded:{'+' if signed and rounded else ''}.{decimals}f}"
+    rounded = round(float(value), decimals) + 0.0  # -0.0 + 0.0 is 0.0
+    sign = "+" if signed and rounded else ""  # the format of numbers with both signs; zero has none
+    return f"{rounded:{sign}.{decimals}f}"
 
 
 def markdown_page(title: str, parts: Iterable[tuple[Any, ...]]) -> str:

@@ -16,8 +16,8 @@ from . import layout
 from .table import markdown_page
 
 SLOWEST = 15
-# Columns of the frame of all jobs: elapsed seconds, CPU hours, MiB; of trainings the variant and the seconds without
-# validation.
+# Columns of the frame of all jobs: stage and name of the job; elapsed seconds, CPU hours, and largest memory in MiB; of
+# trainings also the variant, and the seconds without validation.
 _COLUMNS = ["stage", "job", "seconds", "cpu_hours", "memory_mb", "variant", "training_seconds"]
 
 
@@ -32,7 +32,7 @@ def write_timings(settings: Settings, job: Job) -> None:
         except ValueError as error:
             unusable.append(str(error))
             continue
-        name = "/".join((record.stage, *record.options.values()))
+        name = "/".join((record.stage, *record.options.values()))  # train_policy/cdpr-seed0
         training_seconds = record.metrics.get("seconds") if record.stage == "train_policy" else None
         rows.append([record.stage, name, record.wall_seconds, record.cpu_seconds / 3600, record.peak_memory_mb,
                      record.tags.get("variant", ""), training_seconds])  # fmt: skip
@@ -65,5 +65,6 @@ def _tables(settings: Settings, jobs: pd.DataFrame) -> list[tuple[Any, ...]]:
     trainings = trained.agg(runs=("job", "size"), minutes=("training_seconds", lambda seconds: seconds.mean() / 60))
     stages = stages.sort_values(["seconds", "stage"], ascending=[False, True])
     frames = {"stages": stages, "slowest": slowest, "trainings": trainings}
+    # Pairs of heading and table.
     tables = [layout.table(settings, f"timings.{name}", frame.to_dict("records")) for name, frame in frames.items()]
     return [("All jobs", about), *(table for table in tables if table[1].rows)]
