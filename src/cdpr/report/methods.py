@@ -12,13 +12,14 @@ from pathlib import Path
 from ..settings import AgentEntry, ModelEntry, Settings, TrainedRun, datasets, judging_models, model_of, why_not_run
 from ..settings.variants import job_of, labels_of, seeds_of, variants, why_not_trained
 
+# The labels of the benchmarks, by name.
 DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
 IN_DOMAIN = datasets.IN_DOMAIN
 # The data sets that make up the paper's average; a further benchmark is no part of it.
 AVERAGED = datasets.AVERAGED
 AVERAGE = "average"
 
-# The sections of the main table, by the group of the registry.
+# The sections of the main table, by the ``group`` that an agent has in the registry.
 GROUPS = {
     "closed": "Closed-Source LLMs",
     "open": "Open-Source LLMs",
@@ -54,7 +55,7 @@ class Method:
 
     @property
     def learned(self) -> bool:
-        """Whether it was run, and without the model that generated the cases. Tables mark the best among such
+        """Whether it is run here, and without the model that generated the cases. Tables mark the best among such
         methods."""
         return bool(self.runs) and not self.knows_hospital
 
@@ -76,18 +77,18 @@ def main_methods(settings: Settings) -> list[Method]:
 
 
 def pictured_methods(settings: Settings) -> list[Method]:
-    """Return the methods of the figure of accuracy against cost: the rows of the main table, and further trained
-    variants."""
+    """Return the methods of the figures of accuracy against cost: the rows of the main table, and the further variants
+    that the registry assigns to these figures."""
     return list(dict.fromkeys([*main_methods(settings), *_list_methods(settings, names=("@accuracy_cost",))]))
 
 
 def page_methods(settings: Settings) -> list[Method]:
-    """Return the methods with runs that the results page shows, each once: the rows of the main table, then every other
-    variant that appears in more than the table of comparators."""
+    """Return the methods with runs that the results page shows, each once: the rows of the main table, then all other
+    variants, without those that only the table of comparators has."""
     methods = {method.name: method for method in main_methods(settings)}
     for variant in variants(settings):
         entry = settings.experiments.variants.get(variant)
-        if entry is None or set(entry.feeds) - {"comparators"}:
+        if entry is None or set(entry.feeds) - {"comparators"}:  # None: a point of a sweep
             methods.setdefault(variant, variant_method(settings, variant))
     return [method for method in methods.values() if method.runs]
 
@@ -96,14 +97,14 @@ def open_methods(settings: Settings) -> list[Method]:
     """Return the rows of the table of open cases, which are cases outside the benchmarks: public ones, or the user's
     own in FHIR. They are the rows of the main table without reference policies, and without trained variants unless the
     settings include them."""
-    left_out = {} if settings.evaluation.open_cases.trained else variants(settings)
+    left_out = {} if settings.evaluation.open_cases.trained else variants(settings)  # by name
     methods = main_methods(settings)
     return [method for method in methods if method.group != REFERENCE and method.name not in left_out]
 
 
 def open_datasets(settings: Settings) -> dict[str, str]:
-    """Return the further data sets for which the settings name the user's own files, as labels by name. The benchmarks
-    are not among them."""
+    """Return the labels, by name, of the data sets of the table of open cases: those beside the benchmarks for which
+    the settings name the user's own files."""
     return {name: datasets.DATASETS[name].column for name in datasets.FURTHER if not is_synthetic(settings, name)}
 
 
@@ -123,14 +124,14 @@ def why_unfit(settings: Settings, run: str, dataset: str) -> str:
 
 
 def _list_methods(settings: Settings, *, names: tuple[str, ...]) -> list[Method]:
-    """Return the methods with these ``names``, each once. A name ``@FIGURE`` stands for all variants of that figure
-    that can be trained, in the order of workflow/experiments.yaml."""
+    """Return the methods with these ``names``, of agents or variants, each once. A name ``@FIGURE`` stands for all
+    variants of that table or figure that can be trained, in the order of workflow/experiments.yaml."""
     expanded = [labels_of(settings, name[1:]) if name.startswith("@") else [name] for name in names]
     return [agent_method(settings, name) if name in settings.agents else variant_method(settings, name)
             for name in dict.fromkeys(itertools.chain.from_iterable(expanded))]  # fmt: skip
 
 
-# Of Table 2: ours, then its ablations.
+# The methods of each table. Of Table 2: ours, then its ablations.
 ablation_methods = partial(_list_methods, names=(OURS, "@ablations"))
 # Of Table 3.
 dynamic_methods = partial(_list_methods, names=("static", OURS))
@@ -138,11 +139,11 @@ dynamic_methods = partial(_list_methods, names=("static", OURS))
 comparator_methods = partial(_list_methods, names=("warm_start", "@comparators", "value_of_information"))
 # Diagnosis at once, where every frontier begins, and the points of all rules.
 frontier_methods = partial(_list_methods, names=("immediate", "@frontier"))
-# The policy before training, and what a rule is compared with in part.
+# The policy before training, and the rules whose gain is divided into better choice and better diagnosis.
 part_methods = partial(_list_methods, names=("warm_start", "@frontier_parts"))
 # Variants that are trained and validated to choose the settings of others.
 grid_methods = partial(_list_methods, names=("@frontier_grid",))
-# The untrained policy, GRPO, ours, and the references with no and with all examinations.
+# The policy before training, GRPO, ours, and the references with no and with all examinations.
 leak_methods = partial(_list_methods, names=("warm_start", "grpo", OURS, "zero_test", "all_tests"))
 
 
@@ -150,14 +151,14 @@ def variant_method(settings: Settings, variant: str) -> Method:
     """Return a trained variant as a method with one run per seed; without runs, and with the reason, where it cannot be
     trained.
 
-    Variants that resolve to the same training share all runs of that training, so that no table has fewer of them than
-    another.
+    Variants with the same training, though they may have other numbers of seeds, share all its runs, so that no table
+    shows fewer of them than another.
     """
     entry = variants(settings)[variant]
     if why := why_not_trained(settings, variant):
         return Method(variant, entry.label, TRAINED, (), entry.paper, f"not run: {why}")
     job = job_of(settings, variant)
-    # Either may be trained with more seeds than the other; both take the first of the settings' seeds.
+    # Both lists begin with the first of the settings' seeds, so the longer one contains the other.
     seeds = max(seeds_of(settings, variant), seeds_of(settings, job), key=len)
     runs = tuple(str(TrainedRun(job, seed)) for seed in seeds)
     return Method(variant, entry.label, TRAINED, runs, entry.paper)
@@ -165,7 +166,7 @@ def variant_method(settings: Settings, variant: str) -> Method:
 
 def agent_method(settings: Settings, name: str) -> Method:
     """Return an agent of the registry as a method with one run, which has the agent's name. Where the agent is not run,
-    the method has no runs, the reason, and the paper's name for the agent if there is one."""
+    the method has no runs but the reason, and as its name the paper's for the agent if there is one."""
     entry = settings.agents[name]
     label = entry.label or _label_by_model(settings, entry)
     if why := why_not_run(settings, name):
@@ -174,7 +175,8 @@ def agent_method(settings: Settings, name: str) -> Method:
 
 
 def _label_by_model(settings: Settings, entry: AgentEntry) -> str:
-    """Return the label of an agent from the name of its model, followed by the paper's name where that differs."""
+    """Return the label of an agent that has none in the registry: the label of its model, followed by the paper's name
+    where that differs; the label of the policy before training where the agent has no model of its own."""
     model = model_of(settings, entry)
     if model is None:
         return backbone(settings)
@@ -188,8 +190,8 @@ def _model_label(model: ModelEntry) -> str:
 
 
 def with_common_seeds(methods: Sequence[Method]) -> list[Method]:
-    """Return the methods, trained ones with only as many runs as each of those that were run has. They are the runs of
-    the first seeds, which all have in common."""
+    """Return the methods, the trained ones among them all with the same number of runs: that of the one with the fewest
+    runs (methods that are not run apart). Kept are the runs of the first seeds, which all have in common."""
     trained = [method for method in methods if method.group == TRAINED and method.runs]
     fewest = min((len(method.runs) for method in trained), default=0)
     return [replace(method, runs=method.runs[:fewest]) if method in trained else method for method in methods]
@@ -214,14 +216,15 @@ def domain(dataset: str) -> str:
 def tier_mark(settings: Settings) -> str:
     """Return the words that every table and figure shows about the scale of the experiment and the origin of its cases,
     such as ``tier: demo — synthetic hospital``. Where only some data sets are synthetic, they are listed."""
-    made_up = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
-    if len(made_up) == len(DATASETS):
+    synthetic = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
+    if len(synthetic) == len(DATASETS):
         return f"tier: {settings.tier} — synthetic hospital"
-    return f"tier: {settings.tier}" + (f" — synthetic: {', '.join(made_up)}" if made_up else "")
+    return f"tier: {settings.tier}" + (f" — synthetic: {', '.join(synthetic)}" if synthetic else "")
 
 
 def judge_labels(settings: Settings) -> tuple[str, str]:
-    """Return the label of the judge whose verdicts count, and that of the second judge."""
+    """Return the label of the judge whose verdicts count, and that of the second judge. Where the settings name no
+    language model for one of them, tables of names judge."""
     names = {where: _model_label(model) for where, model in judging_models(settings).items()}
     first = f"tables of names, then {names['judge.model']}" if "judge.model" in names else "tables of names"
     return first, names.get("judge.second", "tables of names")

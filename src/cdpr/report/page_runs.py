@@ -20,7 +20,7 @@ from .provenance import check_tier, read_record
 class Artifact(NamedTuple):
     """How the file ``target`` was made.
 
-    ``command`` makes it again. The other fields describe the run that made it, and are empty where there is no
+    ``command`` makes it again. The other fields describe the job that made it, and are empty where there is no
     ``run.json``: its ``name``, its run ``key`` and ``seed``, the digests of its ``code`` and of its ``cases``, its
     MLflow ``experiment``, and the ``query`` that finds it in MLflow.
     """
@@ -60,7 +60,8 @@ class Records:
         root = self.settings.paths.results
         # An absolute path would make the page different on every machine.
         file = f"{'<results>' if Path(root).is_absolute() else shlex.quote(root)}/{target}"
-        # Results in another folder are those of an overlay, whose name no record holds.
+        # Results in another folder than the default are those of a configuration that the user overlaid; the command
+        # needs its file, whose name is in no record.
         overlays = "" if root == "results" else "--configfile YOUR_OVERLAYS -- "
         command = f"snakemake --cores all {overlays}{file}"
         run_json = self.results / record if record else (self.results / target).with_suffix(".run.json")
@@ -75,8 +76,8 @@ class Records:
         )  # fmt: skip
 
     def sources(self) -> dict[Method, dict[str, list[Evaluation]]]:
-        """Return all evaluations that exist, by the methods of the page and by the label of the data set. A run that
-        several methods share is listed with the first of them."""
+        """Return the evaluations that exist, in two steps: for each method of the page, for the label of each data set,
+        a list with an entry per run. A run that several methods share is listed with the first of them."""
         sources: dict[Method, dict[str, list[Evaluation]]] = {}
         listed: set[str] = set()
         for method in page_methods(self.settings):
@@ -105,7 +106,7 @@ class Records:
 def shared_runs(settings: Settings) -> list[tuple[str, str]]:
     """Return the methods of the page that have the same runs as an earlier one, because both are the same training, as
     pairs of labels (later, earlier): ``("w/o R_proc", "GRPO")``."""
-    first_labels: dict[str, str] = {}  # by the first run of a method
+    first_labels: dict[str, str] = {}  # by the first run of the method: those who share it share all their runs
     pairs = []
     for method in page_methods(settings):
         earlier = first_labels.setdefault(method.runs[0], method.label)
@@ -115,11 +116,11 @@ def shared_runs(settings: Settings) -> list[tuple[str, str]]:
 
 
 class Links:
-    """Links from numbers of the page to the evaluations behind them, as anchors of the page. ``sources`` are those of
-    :meth:`Records.sources`."""
+    """Links from numbers of the page to the evaluations behind them. A link is the anchor of an entry on the page.
+    ``sources`` are those of :meth:`Records.sources`."""
 
     def __init__(self, sources: Mapping[Method, Mapping[str, Sequence[Evaluation]]]):
-        lists = itertools.chain(*(by_dataset.values() for by_dataset in sources.values()))
+        lists = itertools.chain(*(by_dataset.values() for by_dataset in sources.values()))  # of evaluations
         self._anchors = {evaluation.anchor for evaluations in lists for evaluation in evaluations}
 
     def anchors(self, runs: Iterable[tuple[str, str]]) -> list[str]:
@@ -129,8 +130,8 @@ class Links:
         return [name for name in names if name in self._anchors]
 
     def of_claim(self, run: str) -> list[str]:
-        """Return the anchors of a run: for ``cdpr-seed0`` on all data sets, for ``cdpr-seed0/private`` on this data
-        set. Evaluations that are not on the page are left out."""
+        """Return the anchors of a run that a claim names: of ``cdpr-seed0`` on all benchmarks, of
+        ``cdpr-seed0/private`` on this data set alone. Evaluations that are not on the page are left out."""
         name, _, only = run.partition("/")
         return self.anchors((name, dataset) for dataset in ([only] if only else DATASETS))
 

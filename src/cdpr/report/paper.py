@@ -6,7 +6,7 @@ from typing import Any
 from ..files import read_table
 from ..settings import project_folder
 
-# Columns of the printed tables, and our metrics.
+# The columns of the printed tables, and the names of our metrics for them.
 METRICS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
@@ -20,8 +20,9 @@ def facts_folder() -> Path:
 
 
 def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
-    """Read a CSV file in ``workflow/paper`` as a dict per row, without the columns ``..._mark``. The columns
-    ``numeric`` become floats, None where the paper prints nothing. Raises :class:`PaperFactsError`."""
+    """Read a CSV file in ``workflow/paper`` as a dict per row, without the columns ``..._mark`` (what the paper prints
+    bold or underlined). The columns ``numeric`` become floats, None where the paper prints nothing. Raises
+    :class:`PaperFactsError`."""
     rows = []
     for location, cells in read_table(facts_folder() / file, numeric, PaperFactsError):
         row: dict[str, Any] = {name: cell for name, cell in cells.items() if not name.endswith("_mark")}
@@ -35,8 +36,8 @@ def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
 
 
 def read_paper() -> dict[str, float]:
-    """Read the numbers of Table 1, of the expert study and of the paper's text, by address:
-    ``main:CDPR-4B:average.acc``, ``expert:CDPR:diagnostic_gain``, ``text:cases.private``. Raises
+    """Read the numbers of Table 1 (``main``), of the expert study and of the paper's text, by an address such as
+    ``main:CDPR-4B:average.acc``, ``expert:CDPR:diagnostic_gain`` or ``text:cases.private``. Raises
     :class:`PaperFactsError`."""
     numbers: dict[str, float | None] = {}
     for row in printed_rows("main_results.csv", *METRICS):
@@ -44,7 +45,8 @@ def read_paper() -> dict[str, float]:
     for row in printed_rows("expert_study.csv", "score"):
         numbers[f"expert:{row['method']}:{row['dimension']}"] = row["score"]
     for row in printed_rows("text.csv"):
-        # Settings in words have no number. A value has a row for every place where it is printed: the first counts.
+        # A value that is no decimal number, such as a setting in words, is left out. A value has a row for every place
+        # where it is printed, of which the first counts.
         if row["value"].replace(".", "", 1).isdigit():
             numbers.setdefault(f"text:{row['id']}", float(row["value"]))
     return {address: number for address, number in numbers.items() if number is not None}

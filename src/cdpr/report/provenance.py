@@ -19,11 +19,11 @@ class ProvenanceError(ValueError):
 def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     """Raise :class:`ProvenanceError` unless these evaluation files can be shown in one table.
 
-    The ``run.json`` beside each must agree with the settings in tier, utility, costs, and in the models that judge and
-    match diagnoses. Evaluations on one data set must be of the same cases. Each file must be unchanged since it was
-    written. A missing ``run.json``, and what one does not state, is not checked.
+    The ``run.json`` beside each must agree with the settings in tier, utility, costs, and in the models that judge
+    diagnoses and match requests. Evaluations on one data set must be of the same cases. Each file must be unchanged
+    since it was written. Where there is no ``run.json``, or it does not state a value, nothing is checked.
     """
-    cases: dict[str, tuple[str, Path]] = {}
+    cases: dict[str, tuple[str, Path]] = {}  # by data set: the digest of its cases, and the first evaluation on them
     paths = {path.with_suffix(".run.json"): path for path in evaluations}
     for origin, record in _read_existing(paths):
         path = paths[origin]
@@ -32,7 +32,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         check_tier(settings, f"{path} (see {origin})", record.tier)
         _check_settings(settings, record, path, origin)
         if digest := record.input_digest("cases"):
-            first_digest, first_path = cases.setdefault(path.stem, (digest, path))  # of this data set
+            first_digest, first_path = cases.setdefault(path.stem, (digest, path))
             if first_digest != digest:
                 raise ProvenanceError(f"{path} and {first_path} were made on different cases of {path.stem} "
                                       "(their run.json give different digests); evaluate both again")  # fmt: skip
@@ -50,7 +50,7 @@ def _check_settings(settings: Settings, record: RunRecord, path: Path, origin: P
                     f"says {value!r}; such figures do not share a table: evaluate it again or change the configuration"
                 )
     models = judging_models(settings)
-    for setting in DECIDING:
+    for setting in DECIDING:  # the settings of the models on which verdicts depend
         model = models[setting].request_settings() if setting in models else None
         if record.parameters and record.parameters.get(setting) != model:
             raise ProvenanceError(
@@ -60,10 +60,10 @@ def _check_settings(settings: Settings, record: RunRecord, path: Path, origin: P
 
 
 def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> None:
-    """Raise :class:`ProvenanceError` where one of the training runs is of another tier than the settings, was trained
-    on other cases than the others, or has files that were changed. A missing ``run.json``, and what one does not state,
-    is not checked."""
-    cases: dict[str, Path] = {}
+    """Raise :class:`ProvenanceError` where one of the training ``runs`` is of another tier than the settings, was
+    trained on other cases than the others, or has files that were changed. Where there is no ``run.json``, or it does
+    not state a value, nothing is checked."""
+    cases: dict[str, Path] = {}  # the first record with each digest of the cases
     for origin, record in _read_existing(results / "training" / run / "run.json" for run in runs):
         _check_job(record, origin, "train_policy", {"run": origin.parent.name})
         check_tier(settings, origin, record.tier)
@@ -83,9 +83,10 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
         _check_job(record, origin, "map_costs", {"dataset": origin.name.removesuffix(".run.json")})
         prices = record.parameters.get("costs"), record.input_digest("catalogue"), record.input_digest("overrides")
         first = first or (prices, origin)
-        if first[0] != prices:
-            raise ProvenanceError(f"{origin} and {first[1]}: cases were priced by different catalogues, overrides or "
-                                  "cost settings; price both again")  # fmt: skip
+        first_prices, first_origin = first
+        if prices != first_prices:
+            raise ProvenanceError(f"{origin} and {first_origin}: cases were priced by different catalogues, overrides "
+                                  "or cost settings; price both again")  # fmt: skip
 
 
 def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str, str]) -> None:

@@ -29,6 +29,7 @@ from .sample_case import CREDENTIALED
 from .sources import notices
 from .table import Block, Row, Table, interval, number
 
+# The methods with which ours is compared on top of the page; and the data for it, with their labels.
 RIVALS = ("grpo", "utility_grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
 
@@ -45,8 +46,8 @@ class ShownMetric(NamedTuple):
     open: str
 
     def difference(self, row: Row) -> str:
-        """Return the metric's difference in a row of differences as text, with its interval: ``+30.00 [21.00,
-        39.00]``."""
+        """Return the metric's difference in a row of differences (:meth:`Results.change`) as text, with its interval:
+        ``+30.00 [21.00, 39.00]``."""
         name, factor = self.metric.name, self.metric.factor
         mean, low, high = (factor * row[f"{name}{end}"] for end in ("", "_low", "_high"))
         return interval(mean, low, high, self.metric.decimals, signed=True)
@@ -56,7 +57,7 @@ class ShownMetric(NamedTuple):
         return {"better": self.better, "worse": self.worse, "": self.open}[outcome_of(row, self.metric)]
 
     def count_same_sign(self, row: Row) -> int:
-        """Return how many seeds in a row of differences have a difference with the sign of the mean difference."""
+        """Return how many seeds have a difference with the sign of the mean difference, in a row of differences."""
         return sum(value * row[self.metric.name] > 0 for value in row[f"{self.metric.name}_by_seed"])
 
 
@@ -117,6 +118,7 @@ def write_report(settings: Settings, job: Job) -> None:
         "shared": shared_runs(settings),
     }
     environment = escape.environment(templates, autoescape=True, finalize=escape.html)
+    # Functions that the template applies to values: {{ text | unbroken }}.
     environment.filters |= {"unbroken": _join_intervals, "slug": _style_class, "anchor": anchor}
     write_text(job.out["html"], environment.get_template("report.html").render(page))
 
@@ -127,7 +129,7 @@ def _style_class(verdict: str) -> str:
 
 
 def _join_intervals(text: str) -> str:
-    """Put a no-break space into every interval in a text, so that it stays on one line: ``58.90 [56.07, 61.83]``."""
+    """Put a no-break space into every interval in a text, such as ``[56.07, 61.83]``, so that it stays on one line."""
     return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda match: match[0].replace(", ", ",\u00a0"), text)
 
 
@@ -137,8 +139,8 @@ def banner(settings: Settings) -> tuple[str, str]:
     synthetic = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
     origins = []
     if synthetic:
-        all_are = len(synthetic) == len(DATASETS)
-        origins.append("synthetic hospital" if all_are else f"synthetic: {', '.join(synthetic)}")
+        all_are_synthetic = len(synthetic) == len(DATASETS)
+        origins.append("synthetic hospital" if all_are_synthetic else f"synthetic: {', '.join(synthetic)}")
     if settings.policy.model == "tiny":
         origins.append("tiny policy")
     if not origins:
@@ -156,10 +158,10 @@ def make_chapters(settings: Settings, entries: Sequence[PageEntry], records: Rec
     for entry in entries:
         name = re.sub(r"\W+", "_", entry.chapter.lower()).strip("_")
         chapter = chapters.setdefault(name, Chapter(name, entry.chapter, folded=len(chapters) > 1))
-        if not entry.module:
+        if not entry.module:  # a figure
             chapter.pictures.append(_embed_picture(records, entry))
             continue
-        # A table of the page is made again from the results, with links. Its file shows that it was made before.
+        # A table of the page is made again from the results, with links; but only if the workflow has written its file.
         chapter.says, chapter.artifact = entry.text, records.artifact(entry.file)
         if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
             chapter.artifact, chapter.reason = None, CREDENTIALED
@@ -167,7 +169,7 @@ def make_chapters(settings: Settings, entries: Sequence[PageEntry], records: Rec
             chapter.reason = f"missing: {entry.file}"
         else:
             chapter.parts = importlib.import_module(entry.module).sheet(settings, records.results).parts
-            if entry.file == "tables/effort.md":  # which itself does not depend on what was paid so far
+            if entry.file == "tables/effort.md":  # the file leaves out what was paid so far, which is no result
                 chapter.parts = [*spent_part(settings), *chapter.parts]
     return list(chapters.values())
 
@@ -214,13 +216,14 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
     """Answer whether CDPR's utility is higher than that of each of :data:`RIVALS`, in-domain and on average over data
     sets.
 
-    Returns the answers, and a table that has for each place the results of all methods, then CDPR minus each rival.
+    Returns the answers, and a table that has for each of :data:`PLACES` the results of all methods, then CDPR minus
+    each rival.
     """
     ours = results.method(OURS)
     rivals = [method for name in RIVALS for method in results.methods if method.name == name]
     columns = [METHOD]
     for column, shown in zip(interval_columns([shown.metric for shown in SHOWN]), SHOWN, strict=True):
-        columns.append(replace(column, header=shown.header, signed=False))
+        columns.append(replace(column, header=shown.header))
     answers, rows = [], []
     for place, label in PLACES.items():
         for method in (ours, *rivals):
@@ -235,12 +238,12 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
 
 
 def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
-    """Say in words whether our method's utility is higher than that of ``rival`` at ``place``. ``row`` has the
-    differences (ours minus the rival's); if it has instead the reason why there are none, the answer is ``Not
-    known``."""
-    label_in_sentence = f"{rival.label[0].lower()}{rival.label[1:]}"
-    is_start = rival.name == "warm_start"
-    than = f"the policy it started from ({label_in_sentence})" if is_start else rival.label
+    """Say in words whether our method's utility is higher than that of ``rival`` on the data that ``place`` names.
+    ``row`` has the differences, ours minus the rival's. If it has instead the reason why there are none, the answer is
+    ``Not known``."""
+    than = rival.label
+    if rival.name == "warm_start":
+        than = f"the policy it started from ({rival.label[0].lower()}{rival.label[1:]})"
     question = f"Is the utility of {row['label']} higher than that of {than}?"
     if "reason" in row:
         return Answer(place, question, "Not known", f"{row['reason']}.")
@@ -254,16 +257,16 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
         sentence += f" {diverged}: evaluated with the weights before."
     if row["void"]:
         return Answer(place, question, f"Open: {row['void']}", sentence)
-    utility, *others = SHOWN
+    utility, *others = SHOWN  # it decides the answer; the others are added in words
     words = ", ".join(shown.words(row) for shown in others)
     return Answer(place, question, f"{utility.words(row)}, by {utility.difference(row)}; {words}", sentence)
 
 
 def _add_notes(results: Results, row: Row) -> Row:
-    """Return a measured row, of means or of differences, with notes for the page (``<column>_note``). Below the label
-    is the number of seeds, with the runs that diverged. Below a mean is its deviation between seeds, below a difference
-    its values by seed. Differences also get signs, and marks where they are clear."""
-    is_difference = "second" in row  # the label of the second method
+    """Return a measured row, of means or of differences, with what the page adds to it. Its cells get notes below their
+    values (``<column>_note``): the label the number of seeds, with the runs that diverged; a mean its deviation between
+    seeds; a difference its values by seed. Differences also get signs, and marks where they are clear."""
+    is_difference = "second" in row  # only a row of differences has the label of a second method
     seeds = len(row["accuracy_by_seed"])
     notes = {"label_note": "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.divergences(runs_of(row))])}
     for shown in SHOWN:

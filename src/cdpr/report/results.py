@@ -22,13 +22,13 @@ from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, why_unfit
 from .provenance import check_prices, check_provenance, check_training, read_record
 from .table import EMPTY, Row, Runs
 
-# A trained policy that orders fewer examinations per case on average counts as one that has stopped ordering them.
+# A trained policy that orders fewer examinations than this per case, on average, has stopped ordering them.
 LEAST_EXAMINATIONS = 0.1
 
 
 class NotMeasured(Exception):
-    """A result that is missing. ``reason`` says why; ``missing`` names the files (or rows of a file) that the pipeline
-    should have written, and is empty where nothing was to be run."""
+    """A result that is missing. ``reason`` says why. ``missing`` names the files (or rows of a file) that the pipeline
+    has not written yet; it is empty where it will write none."""
 
     def __init__(self, reason: str, missing: str = ""):
         super().__init__(reason)
@@ -99,7 +99,7 @@ class Results:
             frame = self.read_evaluation(path)
             decoded = frame[frame.decoding == decoding]
             frames.append(decoded)
-            if decoded.empty:
+            if decoded.empty:  # the file was written for other decodings
                 missing.append(f"{name} ({decoding} rows)")
         if missing:
             raise NotMeasured(f"missing: {', '.join(missing)}", ", ".join(missing))
@@ -156,7 +156,7 @@ class Results:
         if dataset != AVERAGE:
             return self._estimates_on(method, dataset, decoding)
         summaries = [self.summary(method, part, decoding) for part in AVERAGED]
-        missing_by_reason = {row["reason"]: row["missing"] for row in summaries if "reason" in row}
+        missing_by_reason = {row["reason"]: row["missing"] for row in summaries if "reason" in row}  # each reason once
         if missing_by_reason:
             raise NotMeasured("; ".join(missing_by_reason), ", ".join(filter(None, missing_by_reason.values())))
         return average([self._estimates(method, part, decoding) for part in AVERAGED])
@@ -165,9 +165,14 @@ class Results:
         """Return every metric of a method on one data set, with interval and bootstrap ``draws``, as columns of a row.
         The accuracy of a single run has Wilson's interval.
 
-        Further columns are ``k``, the numbers of right diagnoses by run (``583+590``); ``n``, the number of cases;
-        ``cost_median`` and ``cost_p90``, quantiles of the cost per episode in USD; and ``chance``, the accuracy of
-        giving the most frequent diagnosis for every case. Raises NotMeasured.
+        Further columns are
+
+        - ``k``, the numbers of right diagnoses by run (``583+590``), and ``n``, the number of cases; ``k_text`` has
+          both, as tables show them;
+        - ``cost_median`` and ``cost_p90``, quantiles of the cost per episode in USD;
+        - ``chance``, the accuracy of giving the most frequent diagnosis for every case.
+
+        Raises NotMeasured.
         """
         rows = self.rows(method, dataset, decoding)
         values = np.stack(list(by_run(rows, metric_fields()).values()))  # [runs, cases, metrics]
@@ -180,7 +185,8 @@ class Results:
         row["k"] = "+".join(map(str, right))
         row["k_text"] = f"{row['k']} / {runs}×{cases}" if runs > 1 else f"{row['k']} / {cases}"
         row["cost_median"], row["cost_p90"] = map(float, np.quantile(rows.cost_usd, [0.5, 0.9]))
-        row["chance"] = int(rows.gold[:cases].value_counts().iloc[0]) / cases
+        diagnoses = rows.gold[:cases]  # the rows of the first run have every case once
+        row["chance"] = int(diagnoses.value_counts().iloc[0]) / cases
         return row
 
     def resample(self, values: np.ndarray, dataset: str) -> np.ndarray:
@@ -195,10 +201,12 @@ class Results:
         table.
 
         Runs are paired by training seed, over the seeds that both have; the one run of an untrained agent is paired
-        with every run of the other. The row has every metric's difference with its interval, as columns of
-        :func:`~cdpr.evaluation.metrics.estimate`; ``cases``, the number of cases, summed over data sets for the
-        average; ``tests``, a McNemar test per pair of runs (empty for the average); the compared ``runs``; and
-        ``void``, why the comparison supports no conclusion (:meth:`why_void`; empty where it may).
+        with every run of the other. The row has
+
+        - every metric's difference with its interval, as columns of :func:`~cdpr.evaluation.metrics.estimate`;
+        - ``cases``, the number of cases, summed over data sets for the average;
+        - ``tests``, a McNemar test per pair of runs (empty for the average), and the compared ``runs``;
+        - ``void``, why the comparison supports no conclusion (:meth:`why_void`; empty where it may).
 
         Where a run is missing or no seed is shared, it has ``reason`` and ``missing`` instead.
         """
@@ -209,6 +217,7 @@ class Results:
         except NotMeasured as error:
             return row | {"reason": error.reason, "missing": error.missing}
         del row["draws"]
+        # The two methods with only those of their runs that were compared.
         compared = {run for run, _ in row["runs"]}
         methods = [replace(m, runs=tuple(run for run in m.runs if run in compared)) for m in (first, second)]
         return row | {"void": self.why_void(methods, dataset, decoding)}
@@ -234,11 +243,15 @@ class Results:
         """Return the differences between paired runs, first minus second, on a data set, as columns of a row. ``pairs``
         has for each pair the metrics of the first run and of the second, two arrays [cases, metrics].
 
-        The columns are every metric's mean difference with its interval and bootstrap ``draws``
-        (:func:`~cdpr.evaluation.metrics.estimates`); ``cases``, their number; ``tests``, a McNemar test per pair; and
-        ``discordant``, how many cases only the first and only the second run got right, by pair (``12:7, 9:11``).
+        The columns are
+
+        - every metric's mean difference with its interval and bootstrap ``draws``
+          (:func:`~cdpr.evaluation.metrics.estimates`);
+        - ``cases``, their number;
+        - ``tests``, a McNemar test per pair, and ``discordant``, the numbers of cases that only the first and only the
+          second run got right, by pair (``12:7, 9:11``).
         """
-        values = np.stack([first - second for first, second in pairs])
+        values = np.stack([first - second for first, second in pairs])  # [pairs, cases, metrics]
         accuracy = list(METRICS).index("accuracy")
         tests = tuple(mcnemar_exact(first[:, accuracy], second[:, accuracy]) for first, second in pairs)
         discordant = ", ".join(f"{test.only_first}:{test.only_second}" for test in tests)
@@ -246,9 +259,10 @@ class Results:
             "cases": values.shape[1], "tests": tests, "discordant": discordant}  # fmt: skip
 
     def why_void(self, methods: Iterable[Method], dataset: str, decoding: str) -> str:
-        """Say why a comparison of these methods supports no conclusion, whatever its intervals: one was trained with a
-        single seed, one has stopped ordering examinations, or none is clearly more accurate than giving the most
-        frequent diagnosis for every case. Empty where none of this holds. Raises KeyError where one is not measured."""
+        """Say why a comparison of these methods supports no conclusion, whatever its intervals; empty where it may
+        support one. The reasons, in the order in which they are tried for each method, are that it was trained with a
+        single seed, or has stopped ordering examinations; and last, that no method is clearly more accurate than giving
+        the most frequent diagnosis for every case. Raises KeyError where a method is not measured."""
         above_chance = False
         for method in methods:
             summary = self.summary(method, dataset, decoding)
@@ -258,7 +272,7 @@ class Results:
                 return f"{method.label} has stopped ordering examinations (AEN {summary['aen']:.2f})"
             parts = [self.summary(method, part, decoding) for part in datasets_behind(dataset)]
             chance, cases = fmean(part["chance"] for part in parts), sum(part["n"] for part in parts)
-            lowest_accuracy, _ = wilson_interval(round(summary["accuracy"] * cases), cases)
+            lowest_accuracy, _ = wilson_interval(round(summary["accuracy"] * cases), cases)  # end of the 95% interval
             above_chance = above_chance or lowest_accuracy > chance
         return "" if above_chance else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
 
@@ -276,7 +290,8 @@ class Results:
         return [f"{run} diverged at step {step}" for run, step in steps.items() if step is not None]
 
     def divergence_notes(self) -> list[str]:
-        """Return a sentence for every method with runs that diverged. Those runs count in its results."""
+        """Return a sentence for every method with runs that diverged. Such a run counts in its results, evaluated with
+        the last weights before."""
         notes = []
         for method in self.methods:
             if divergences := self.divergences(method.runs):
@@ -292,14 +307,13 @@ class Results:
         total, notes = Counter[str](), []
         for method in self.methods:
             counts = self._count_judges(method)
+            # The model was asked about all diagnoses but those that the tables settled.
             if failure := unreadable_warning("judge", counts["invalid"], counts["invalid"] + counts["model"]):
                 notes.append(f"{method.label}: {failure}.")
             total += counts
         if not total:
             return []
-        table, model, invalid = (
-            f"{100 * total[judge] / total.total():.1f}%" for judge in ("table", "model", "invalid")
-        )
+        table, model, invalid = (f"{100 * total[by] / total.total():.1f}%" for by in ("table", "model", "invalid"))
         return [f"Verdicts on {total.total():,} diagnoses: {table} by tables of names, {model} by the judge, {invalid} "
                 "unreadable answers of the judge, for which the tables decided.", *notes]  # fmt: skip
 
@@ -340,7 +354,8 @@ def pair_runs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, st
     ``["a-seed0", "a-seed1"]`` and ``["b-seed1", "b-seed2"]`` give ``[("a-seed1", "b-seed1")]``. Raises ValueError where
     both have several runs and one of them has no seeds.
     """
-    first_by_seed = dict(zip(seeds_of_runs(first), first, strict=False))  # empty where the runs have no seeds
+    # By seed the run; empty where the runs have no seeds, as that of an agent.
+    first_by_seed = dict(zip(seeds_of_runs(first), first, strict=False))
     second_by_seed = dict(zip(seeds_of_runs(second), second, strict=False))
     if first_by_seed and second_by_seed:
         return [(run, second_by_seed[seed]) for seed, run in first_by_seed.items() if seed in second_by_seed]
