@@ -76,9 +76,9 @@ class Prompts:
         return selection
 
 
-class _Run(NamedTuple):
-    """The prompts from ``start`` to before ``stop`` in a prefill. Their queries (new tokens) are padded to the same
-    number, so that one matrix product serves all of them.
+class _PromptRange(NamedTuple):
+    """A range of the prompts of a prefill, from ``start`` to before ``stop``. Their queries, one for each new token,
+    are padded to the same number, so that one matrix product serves all of them.
 
     ``query`` int64 ``[prompts * padded queries]`` is, for each padded query, the index of its token in the packed
     forward pass (padding: 0). ``bias`` ``[prompts, padded queries, T]`` is 0 for the ``T`` tokens of the prompt that a
@@ -125,19 +125,20 @@ class Prefill:
         arch, device = transformer.architecture, transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
-        self.runs: list[_Run] = []
+        self.ranges: list[_PromptRange] = []
         ends = np.cumsum(fresh)  # the packed index behind the new tokens of each prompt
         begins = ends - fresh
-        # For every packed token the index of its query among the padded queries of all runs. By it `attend` puts the
+        # For every packed token the index of its query among the padded queries of all ranges. By it `attend` puts the
         # results into packed order again.
         padded_query, padded_before = np.zeros(len(write), dtype=np.int64), 0
-        for start, stop in _divide_into_runs(fresh, arch.heads * slots.shape[1]):
+        for start, stop in _divide_into_ranges(fresh, arch.heads * slots.shape[1]):
             number = np.arange(int(fresh[start:stop].max()))  # of a new token within its prompt
             is_query = number < fresh[start:stop, None]  # [prompts, padded queries]; false: padding
+            # Of each padded query: the packed index of its token.
             query = torch.from_numpy(np.where(is_query, begins[start:stop, None] + number, 0).reshape(-1))
             position = known[start:stop, None] + number  # of each padded query in its prompt
-            visible = np.arange(slots.shape[1]) <= position[:, :, None]
-            self.runs.append(_Run(start, stop, query.to(device), _bias(visible, transformer)))
+            visible = np.arange(slots.shape[1]) <= position[:, :, None]  # a token sees itself and all before it
+            self.ranges.append(_PromptRange(start, stop, query.to(device), _bias(visible, transformer)))
             padded_query[begins[start] : ends[stop - 1]] = padded_before + np.flatnonzero(is_query)
             padded_before += is_query.size
         self.padded_query = torch.from_numpy(padded_query).to(device)
@@ -152,12 +153,12 @@ class Prefill:
         keys, values = self.prompts.keys[layer], self.prompts.values[layer]
         self.pool.write(layer, self.write, key, value)
         self.pool.read(layer, self.index, keys, values)
-        if layer == self.last_layer:  # one query per prompt: no runs are needed
+        if layer == self.last_layer:  # one query per prompt: no padding is needed
             out = torch.zeros_like(query)
             out[: len(keys)] = _attend(query[: len(keys), None], keys, values, self.prompts.bias)[:, 0]
             return out
         parts = []
-        for start, stop, packed_query, bias in self.runs:
+        for start, stop, packed_query, bias in self.ranges:
             padded = query.index_select(0, packed_query).view(stop - start, -1, query.shape[1])
             parts.append(_attend(padded, keys[start:stop], values[start:stop], bias).flatten(0, 1))
         return torch.cat(parts).index_select(0, self.padded_query)
@@ -316,16 +317,17 @@ def _bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
     return torch.zeros(mask.shape, dtype=transformer.dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
 
 
-def _divide_into_runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
+def _divide_into_ranges(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
     """Divide the prompts of a prefill into ranges (start, stop) that are padded together. Within a range the numbers of
     new tokens ``fresh`` (int ``[P]``) are similar, so padding wastes little, and all attention scores fit into the
     processor's cache. ``scores`` is the number of attention scores of one query."""
-    runs, start, fewest, most = [], 0, fresh[0], fresh[0]  # start and new tokens of the range that is being built
+    # The range that is being built: its start, and the fewest and most new tokens of its prompts so far.
+    ranges, start, fewest, most = [], 0, fresh[0], fresh[0]
     for index, count in enumerate(fresh.tolist()):
         fewest, most = min(fewest, count), max(most, count)
         is_too_large = (index + 1 - start) * most * scores > _SCORES
         is_unlike = most > _ALIKE * fewest + 1  # + 1: a difference of one token never counts
         if index > start and (is_too_large or is_unlike):  # the range ends before this prompt
-            runs.append((start, index))
+            ranges.append((start, index))
             start, fewest, most = index, count, count
-    return [*runs, (start, len(fresh))]
+    return [*ranges, (start, len(fresh))]  # with the last range

@@ -87,6 +87,7 @@ def _sample_by_inversion(mass: Tensor, uniform: Tensor, source: Tensor) -> Tenso
     running = block_mass.cumsum(-1).index_select(0, source)  # [R, blocks]: the sum up to the end of each block
     target = uniform * running[:, -1]
     block = (running <= target[:, None]).sum(-1)  # of each row, the first block whose running sum exceeds the target
+    # The running sum before that block; 0 for the first block.
     before = torch.where(block > 0, running.gather(1, (block - 1).clamp_min_(0)[:, None])[:, 0], 0.0)
     inside = blocks.index_select(0, source * running.shape[1] + block).double().cumsum(-1)  # [R, width]
     # Rounding may place the target at the block's very end: stay below it, where the last positive token is.
@@ -103,7 +104,8 @@ def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
     if sampling.top_k:
         ordered[:, sampling.top_k :] = 0
     cumulative = ordered.double().cumsum(-1)
-    before = cumulative - ordered  # a token stays when those before it do not reach top_p
+    # A token stays where the likelier ones before it have less than top_p of the total, which top-k may have lowered.
+    before = cumulative - ordered
     ordered.masked_fill_(before >= sampling.top_p * cumulative[:, -1:], 0)
     return torch.zeros_like(mass).scatter_(1, index, ordered)
 
@@ -161,7 +163,7 @@ class BatchDecoder:
     """Decodes batches of completions with one transformer and one prefix cache, ``prefixes``.
 
     ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. A batch is divided into chunks of at most
-    ``rows`` completions, whose keys and values have at most ``tokens`` tokens, to stay within the memory. ``work``
+    ``rows`` completions, whose keys and values have at most ``tokens`` tokens, to stay within the memory. ``counters``
     counts what was computed.
     """
 
@@ -171,7 +173,7 @@ class BatchDecoder:
         """Make a decoder. ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. At most ``rows``
         completions are decoded at a time, with keys and values of at most ``tokens`` tokens."""
         self.transformer, self.prefixes, self.ends, self.rows, self.tokens = transformer, prefixes, ends, rows, tokens
-        self.work = SamplerCounters()
+        self.counters = SamplerCounters()
         self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 
     def run(self, batch: Batch) -> DecodedBatch:
@@ -190,9 +192,9 @@ class BatchDecoder:
             self.prefixes.clear()
             raise
         if batch.given is None:
-            self.work.generated_tokens += int(decoded.lengths.sum())
+            self.counters.generated_tokens += int(decoded.lengths.sum())
         else:
-            self.work.scored_tokens += int(decoded.lengths.sum())
+            self.counters.scored_tokens += int(decoded.lengths.sum())
         return decoded
 
     def _next_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
@@ -243,7 +245,7 @@ class _Chunk:
         in the prefix cache, in the order of ``batch.paths``; they are sorted so that a prefix is computed before the
         prompts that share it."""
         self.decoder, self.batch, self.start = decoder, batch, start
-        self.transformer, self.prefixes, self.work = decoder.transformer, decoder.prefixes, decoder.work
+        self.transformer, self.prefixes, self.counters = decoder.transformer, decoder.prefixes, decoder.counters
         prompt = batch.prompt[start:stop]  # of each row
         first = prompt[0]
         lengths = np.array([len(path.slots) for path in cached])
@@ -320,7 +322,7 @@ class _Chunk:
         """Run the model on the last token of each branch, the tokens that some completions share. Returns the logits
         behind it, ``[branches, vocab_size]``. ``token`` and ``position`` (int ``[branches]``) are this token and its
         position in the sequence."""
-        self.work.decoded_tokens += len(token)
+        self.counters.decoded_tokens += len(token)
         packed = np.zeros((2, self.transformer.padded(len(token))), dtype=np.int64)
         packed[:, : len(token)] = token, position
         tokens, positions = torch.from_numpy(packed).to(self.transformer.device)
@@ -342,8 +344,8 @@ class _Chunk:
         """Run the model on the tokens of the prompts that are not in the prefix cache. Returns the keys and values of
         the whole prompts, and the logits behind each prompt, ``[prompts, vocab_size]``."""
         fresh = self.lengths - self.begin
-        self.work.reused_tokens += int(self.begin.sum())
-        self.work.prefilled_tokens += int(fresh.sum())
+        self.counters.reused_tokens += int(self.begin.sum())
+        self.counters.prefilled_tokens += int(fresh.sum())
         prompts = Prompts.empty(self.transformer, self.lengths, self.decoder.workspace)
         slots = np.zeros((len(fresh), int(self.lengths.max())), dtype=np.int32)
         for row, path in zip(slots, self.cached, strict=True):

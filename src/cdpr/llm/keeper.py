@@ -39,7 +39,8 @@ def main(grace: float, restarts: int, command: list[str]) -> int:
         except OSError as error:
             print(f"{command[0]}: cannot be started ({error.strerror})", flush=True)
             return 127
-        # The job never writes: standard input becomes readable when it closes.
+        # The job never writes: standard input becomes readable when it closes. `select` waits for that, at most a tick;
+        # its first list is what is readable.
         while server.poll() is None and not signals and not select.select([sys.stdin], [], [], _TICK)[0]:
             pass
         stopped = server.poll() is None  # by the job or a signal, since the server still runs

@@ -24,7 +24,7 @@ from . import answers
 from .agent_model import current_meter
 from .guard import host_of, is_local, parse_unix_socket
 from .spec import ModelSpec
-from .spending import Outcome, Spending, bound_prompt_tokens
+from .spending import Cost, Spending, bound_prompt_tokens
 from .tokenizer import ChatTokenizer
 from .types import CASE, FAILED, Completion, Ids, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage
 
@@ -55,14 +55,14 @@ class _Request(NamedTuple):
 class _Attempt(NamedTuple):
     """How one attempt to send a request ended. ``result`` are the completions, or the error to raise.
 
-    - ``outcome``: what the attempt cost: the tokens of a :class:`~.types.Usage`, ``free``, or ``unknown``.
+    - ``cost``: what the attempt cost: the tokens of a :class:`~.types.Usage`, ``free``, or ``unknown``.
     - ``retry``: another attempt may succeed, after at least ``wait`` seconds.
     - ``timed_out``: no answer came in time.
     - ``may_be_text``: the text of the conversation may be the cause of the error.
     """
 
     result: list[Completion] | ModelFailure
-    outcome: Outcome
+    cost: Cost
     retry: bool = False
     wait: float = 0.0
     timed_out: bool = False
@@ -179,7 +179,7 @@ class ServedModel(Model):
             reservation = await self._spending.reserve(*request.most_tokens) if self._spending else None
             last = await self._attempt(request.send(client), request.read)
             if self._spending and reservation is not None:
-                self._spending.book(reservation, last.outcome)
+                self._spending.book(reservation, last.cost)
             timeouts += last.timed_out
             # A server that has answered nothing since this request began hangs: no retry helps.
             allowed_timeouts = 1 if self._last_answer > begin else 0
@@ -205,7 +205,7 @@ class ServedModel(Model):
         except self._sdk.APIConnectionError as error:
             cause = error.__cause__  # the error of the connection
             is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
-            cost: Outcome = "unknown" if is_sent else "free"  # the server may have billed what it got
+            cost: Cost = "unknown" if is_sent else "free"  # the server may have billed what it got
             return self._retryable(f"no connection ({type(cause).__name__})", cost)
         except self._sdk.APIStatusError as error:
             return self._interpret_error(error.status_code, error.body, error.response.headers)
@@ -223,11 +223,11 @@ class ServedModel(Model):
             if inner_error:
                 # It came as an answer with status 200, so it may have been billed.
                 status, body = inner_error
-                return self._interpret_error(status, body, headers={})._replace(outcome="unknown")
+                return self._interpret_error(status, body, headers={})._replace(cost="unknown")
             completions = read(answer)
         except answers.UnfinishedAnswer as error:
-            outcome: Outcome = answers.read_usage(answer) or "unknown"
-            return self._retryable(f"the answer ended with {error} as its reason", outcome, may_be_text=True)
+            cost: Cost = answers.read_usage(answer) or "unknown"
+            return self._retryable(f"the answer ended with {error} as its reason", cost, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
             return self._retryable("the response has not the form of an answer", "unknown", may_be_text=True)
         if self._is_silent:
@@ -246,18 +246,20 @@ class ServedModel(Model):
 
     def _interpret_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
         """Decide what an error of the server means, by its HTTP status, body (parsed JSON, or text) and headers.
-        Returns the attempt: the completion of a conversation that is too long or refused, an error that may pass and is
-        retried, or an error to raise."""
+        Returns the attempt. Its result is a completion where the conversation is too long or refused. Otherwise it is
+        an error, which is to be retried if it may pass."""
         problem, meaning = f"status {status}", answers.classify_error(status, body)
         if meaning == "no money":
             advice = "the account has no money left, or reached its limit; answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}; {advice}"), "free")
         if meaning is not None:
             return _Attempt([meaning], "free")
-        hint = headers.get("x-should-retry")
-        if hint == "true" or (hint != "false" and (status in _RETRIED or status >= 500)):
+        hint = headers.get("x-should-retry")  # with which OpenAI and Anthropic overrule the status
+        may_pass = status in _RETRIED or status >= 500
+        if hint == "true" or (may_pass and hint != "false"):
             seconds = answers.parse_retry_after(headers)
             if seconds <= _LONGEST_WAIT:
+                # Some servers answer 500 or 502 to a text that they cannot process.
                 return self._retryable(problem, "free", seconds, may_be_text=status in (500, 502))
             advice = f"the server asks to wait {seconds:.0f} seconds; start again then: answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}, and {advice}"), "free")
@@ -270,15 +272,15 @@ class ServedModel(Model):
             error = ModelUnavailable(f"{self._label}: {problem}; {advice}")
         return _Attempt(error, "free", may_be_text=status in answers.CONVERSATION_ERRORS)
 
-    def _retryable(self, problem: str, outcome: Outcome, wait: float = 0.0, may_be_text: bool = False) -> _Attempt:
-        """Make the attempt that ended with a ``problem`` which may pass, such as "status 503"; ``outcome``, ``wait``
+    def _retryable(self, problem: str, cost: Cost, wait: float = 0.0, may_be_text: bool = False) -> _Attempt:
+        """Make the attempt that ended with a ``problem`` which may pass, such as "status 503"; ``cost``, ``wait``
         and ``may_be_text`` are those of :class:`_Attempt`. Logs each problem once."""
         if problem not in self._problems:
             self._problems.add(problem)
             _log.warning("%s: %s; trying again (this warning comes once)", self._label, problem)
         times = self.spec.retries + 1
         error = ModelUnavailable(f"{self._label}: {problem}, {times} times; see whether the server is well")
-        return _Attempt(error, outcome, retry=True, wait=wait, may_be_text=may_be_text)
+        return _Attempt(error, cost, retry=True, wait=wait, may_be_text=may_be_text)
 
     def _connect(self) -> tuple[Any, asyncio.Semaphore]:
         """Get the client object of the package (``openai``, ``anthropic``), and the semaphore that limits the number of
@@ -290,9 +292,9 @@ class ServedModel(Model):
             connection = httpx2.AsyncClient(
                 transport=httpx2.AsyncHTTPTransport(uds=socket, limits=no_limits) if socket else None,
                 limits=no_limits,
-                timeout=None,
+                timeout=None,  # `_attempt` limits the time
                 follow_redirects=False,
-                trust_env=not (self.spec.credentialed or is_local(self.address)),
+                trust_env=not (self.spec.credentialed or is_local(self.address)),  # proxies of the environment
                 auth=self._add_key,
             )
             self._loop = loop

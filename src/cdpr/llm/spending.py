@@ -39,8 +39,8 @@ _COSTS = """(
 SELECT system, model, known, calls, prompt_tokens, completion_tokens, usd, 0 AS reserved FROM spent UNION ALL
 SELECT system, model, 0, until < :now, 0, 0, usd * (until < :now), usd * (until >= :now) FROM reserved)
 """
-# What a call cost: the tokens that it used, nothing, or an amount that is not known.
-Outcome = Usage | Literal["free", "unknown"]
+# What a call cost: the tokens that it used, nothing (``free``), or an amount that is not known (``unknown``).
+Cost = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
 _GRACE = 60.0  # seconds after the time-out of its call until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds between two attempts to reserve, where other calls hold the rest of the budget
@@ -134,8 +134,8 @@ class Spending:
         database.execute("INSERT INTO holders VALUES (?, ?)", (number, _describe_process(os.getpid())))
         return number, left, reserved
 
-    def book(self, number: int, outcome: Outcome) -> None:
-        """Replace the reservation ``number`` by the cost of its call. ``outcome`` are the tokens that the call used, or
+    def book(self, number: int, cost: Cost) -> None:
+        """Replace the reservation ``number`` by the cost of its call. ``cost`` are the tokens that the call used, or
         ``free`` (costs nothing), or ``unknown`` (costs what was reserved)."""
 
         def replace_reservation(database: sqlite3.Connection) -> None:
@@ -143,17 +143,17 @@ class Spending:
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
             system, model, usd = database.execute(query, (number,)).fetchone()
             database.execute("DELETE FROM holders WHERE id = ?", (number,))
-            if outcome == "free":
+            if cost == "free":
                 return
-            tokens = (0, 0)  # of an unknown outcome, which costs the ``usd`` that were reserved
-            if isinstance(outcome, Usage):
-                tokens = outcome.prompt_tokens, outcome.completion_tokens
+            tokens = (0, 0)  # of a call of unknown cost, which counts as the reserved ``usd``
+            if isinstance(cost, Usage):
+                tokens = cost.prompt_tokens, cost.completion_tokens
                 usd = self.prices.usd(*tokens)
             database.execute(
                 "INSERT INTO spent VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT DO UPDATE SET calls = calls + 1, "
                 "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "
                 "completion_tokens = completion_tokens + excluded.completion_tokens, usd = usd + excluded.usd",
-                (system, model, isinstance(outcome, Usage), *tokens, usd),
+                (system, model, isinstance(cost, Usage), *tokens, usd),
             )
 
         self._journal.write(replace_reservation)
@@ -238,7 +238,7 @@ def render_spent(state: str, budget: float | None) -> str:
     if bills.empty:
         return f"Nothing was spent: {state} holds no call of a model with prices; other models are not listed."
     total = bills.sum(numeric_only=True)
-    bills.loc[len(bills)] = {"system": "total", "model": "", **total}
+    bills.loc[len(bills)] = {"system": "total", "model": "", **total}  # a last row
     count, dollars = "{:,.0f}".format, "{:,.4f}".format
     columns = {
         "calls": bills.calls.map(count),
@@ -248,6 +248,7 @@ def render_spent(state: str, budget: float | None) -> str:
         "of it unknown": bills.unknown_usd.map(dollars) + bills.unknown_calls.map(" ({:,.0f})".format),
         "under way": bills.reserved_usd.map(dollars),
     }
+    # "-": a call on behalf of no agent, judge or matcher.
     table = pd.DataFrame(columns).set_index([bills.system.replace("", "-"), bills.model])
     text = table.to_string(index_names=False, sparsify=False) + "\n\n"
     if total.unknown_calls:

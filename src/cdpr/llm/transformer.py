@@ -82,8 +82,8 @@ class DecoderConfig:
         max_positions = config.get("max_position_embeddings") or (2048 if is_llama else 32768)
         rope.setdefault("original_max_position_embeddings", max_positions)
         _check_supported(config, rope, where)
-        attention = "qkvo" if config.get("attention_bias") else ""  # projections with a bias
-        if family == "qwen2":  # always has these biases
+        attention = "qkvo" if config.get("attention_bias") else ""  # a letter for each projection with a bias
+        if family == "qwen2":  # always has these biases, whatever the key says
             attention = "qkv"
         mlp = ("gate", "up", "down") if is_llama and config.get("mlp_bias") else ()
         biased = [f"self_attn.{name}_proj" for name in attention] + [f"mlp.{name}_proj" for name in mlp]
@@ -132,6 +132,7 @@ def _check_supported(config: Mapping[str, Any], rope: Mapping[str, Any], where: 
     # Each key's value, and the values of it that the forward pass computes.
     supported = {
         "use_sliding_window": (config.get("use_sliding_window") or False, (False,)),
+        # Kinds of layers other than full attention: there must be none.
         "layer_types": (sorted({*(config.get("layer_types") or ())} - {"full_attention"}), ([],)),
         "hidden_act": (config.get("hidden_act", "silu"), ("silu",)),
         "rope_type": (rope["rope_type"], ("default", "llama3")),

@@ -89,8 +89,7 @@ class ModelEntry(Section):
     provider: Literal["openai", "anthropic", "gemini", "deepseek", "own"] = key("own")
     """The service; `own`: a server of yours with the OpenAI protocol (vLLM, SGLang, llama.cpp), or weights in a
     folder."""
-    at: str | None = key(None)
-    """Address (`http://HOST:PORT/v1`) or Hugging Face folder; empty: the provider's own address."""
+    at: str | None = key(None, "Address (`http://HOST:PORT/v1`) or Hugging Face folder; empty: the provider's address.")
     keys: list[str] | None = key(None, "Environment variables of its key; empty: those of the provider.")
     enabled: bool = key(False, "Whether a provider may be called. It costs money: a key alone is no permission.")
     sampling: ModelSampling = Field(default_factory=ModelSampling, description="How answers are drawn.")
@@ -160,8 +159,7 @@ class Serving(Section):
     """Settings of model servers that jobs start and stop themselves."""
 
     program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none", "Server that jobs start; install it.")
-    models: list[str] = key([])
-    """Entries of `workflow/models.yaml` that jobs serve, unless they have an address (`at`)."""
+    models: list[str] = key([], "Entries of `workflow/models.yaml` that jobs serve, unless they have an `at`.")
     policies: bool = key(False, "Whether policies are evaluated behind such a server too (`vllm` or `sglang`).")
     command: str | None = key(None)
     """Command of the server; empty: the usual one. Placeholders: `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}`

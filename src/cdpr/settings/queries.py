@@ -25,8 +25,8 @@ def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
 
 
 def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntry:
-    """Get the entry ``name`` of ``workflow/models.yaml``. Without such an entry, ``name`` is a folder or an address:
-    then a new, enabled entry for it, and ``served_as`` is the name of the model on that server."""
+    """Get the entry ``name`` of ``workflow/models.yaml``. Where there is none, ``name`` is a folder or an address:
+    returns a new, enabled entry for it, and ``served_as`` is the name of the model on the server at that address."""
     if name in settings.models:
         return settings.models[name]
     provider: Literal["anthropic", "own"] = "anthropic" if name.startswith("anthropic") else "own"

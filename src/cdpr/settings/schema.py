@@ -218,7 +218,8 @@ class Verl(Section):
     def gpus_of_node(self) -> int:
         """The number of GPUs of one machine: those that train, and one more if verl starts the server of the frozen
         policy."""
-        return self.gpus_per_node + (0 if self.frozen.url or self.frozen.beside else 1)
+        verl_starts_server = not (self.frozen.url or self.frozen.beside)
+        return self.gpus_per_node + (1 if verl_starts_server else 0)
 
     @property
     def server(self) -> str:

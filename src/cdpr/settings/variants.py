@@ -231,14 +231,15 @@ def _own_keys(settings: Settings) -> tuple[str, ...]:
 
 @functools.cache
 def _unread_keys(own: tuple[str, ...]) -> set[str]:
-    """The settings of :data:`_OWNED` and :data:`_VERL`, which only some trainings read, that a training does not read.
-    ``own`` are its :func:`_own_keys`."""
+    """Of the settings that only some trainings read (:data:`_OWNED`, :data:`_VERL`), those that a training does not
+    read. ``own`` are the keys that it reads beside those of every training (:func:`_own_keys`)."""
     return expand_keys((*_OWNED, _VERL), own)
 
 
 @functools.cache
 def _read_keys(own: tuple[str, ...]) -> set[str]:
-    """All single settings that a training reads. ``own`` are its :func:`_own_keys`."""
+    """All single settings that a training reads. ``own`` are the keys that it reads beside those of every training
+    (:func:`_own_keys`)."""
     return expand_keys((*_SHARED, *own), _unread_keys(own))
 
 
