@@ -27,7 +27,7 @@ from cdpr.costs import (
     with_overrides,
 )
 from cdpr.costs.build_catalogue import SCHEDULES, examination_codes
-from cdpr.costs.catalogue import CONFIDENCES, TABLES, shipped_folder
+from cdpr.costs.catalogue import CONFIDENCES, SHIPPED, TABLES
 from cdpr.costs.fee_schedules import split_codes
 from cdpr.costs.price import POOLED, group_prices, map_costs
 from cdpr.environment import DiagnosticEnvironment, Turn
@@ -473,7 +473,7 @@ def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_tab
     folder = tmp_path / "catalogue"
     folder.mkdir()
     for name in TABLES:
-        shutil.copy(shipped_folder() / name, folder / name)
+        shutil.copy(SHIPPED / name, folder / name)
     written(folder / "catalogue.csv", (folder / "catalogue.csv").read_text().replace(",6.47,", ",7.00,", 1))
     job.inputs |= {"overrides": out["review"].rename(tmp_path / "own.csv"), "catalogue": folder}
     map_costs(Settings(), job)
@@ -494,7 +494,7 @@ def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_tab
 )
 def test_a_broken_table_is_an_error_with_file_line_and_field(tmp_path, table, old, new, said):
     for name in TABLES:
-        shutil.copy(shipped_folder() / name, tmp_path / name)
+        shutil.copy(SHIPPED / name, tmp_path / name)
     text = (tmp_path / table).read_text()
     (tmp_path / table).write_text(text.replace(old, new, 1))
     with pytest.raises(TableError, match=said):

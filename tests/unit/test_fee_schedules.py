@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdpr.costs import build_catalogue as build
 from cdpr.costs import load_catalogue
 from cdpr.costs.build_catalogue import examination_codes
-from cdpr.costs.catalogue import TABLES, shipped_folder
+from cdpr.costs.catalogue import SHIPPED, TABLES
 from cdpr.costs.fee_schedules import read_clfs, read_gpci, read_opps, read_pfs, split_codes
 from cdpr.files import TableError, read_table
 from cdpr.job import Job
@@ -97,7 +97,7 @@ def test_the_shipped_catalogue_is_what_the_published_files_give(tmp_path):
     schedules = {"CLFS": read_clfs(CLFS), "PFS": read_pfs(PFS), "OPPS": read_opps(opps_file())}
     assert build.write_catalogue(tmp_path, schedules) == []
     for name in TABLES:
-        assert (tmp_path / name).read_bytes() == (shipped_folder() / name).read_bytes(), name
+        assert (tmp_path / name).read_bytes() == (SHIPPED / name).read_bytes(), name
     laboratory = {code for code, _ in schedules["CLFS"].rates}
     for row in build.examination_codes():
         codes = {part[:5] for part in row.hcpcs.split("+")}

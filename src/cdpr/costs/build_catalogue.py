@@ -11,7 +11,7 @@ from ..files import TableError, path_digest, shipped_table, write_bytes, write_c
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import FeeSchedules
-from .catalogue import COLUMNS, TABLES, Price, load_catalogue, shipped_folder
+from .catalogue import COLUMNS, SHIPPED, TABLES, Price, load_catalogue
 from .fee_schedules import NATIONAL, Schedule, read_clfs, read_opps, read_pfs
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")
@@ -83,7 +83,7 @@ def write_catalogue(
         row = vars(price) | usd_texts | {"billing_group": price.group}
         rows.append({name: row[name] for name in COLUMNS})
     write_csv(folder / TABLES[0], COLUMNS, rows)
-    write_bytes(folder / TABLES[1], (shipped_folder() / TABLES[1]).read_bytes())
+    write_bytes(folder / TABLES[1], (SHIPPED / TABLES[1]).read_bytes())
     return unchanged
 
 

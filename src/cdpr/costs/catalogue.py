@@ -25,6 +25,7 @@ from ..settings.schema import Costs
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
 CONFIDENCES = ("exact", "representative", "proxy")
 TABLES = ("catalogue.csv", "paper_prices.csv")
+SHIPPED = Path(__file__).parent  # the folder of the shipped catalogue
 _ORIGIN = ("source", "year", "locality")
 COLUMNS = ("examination", "hcpcs", "rate_usd", *_ORIGIN, "billing_group", "confidence", "office_usd")
 NO_GROUP = "none"  # in overrides: the examination leaves its billing group
@@ -145,17 +146,12 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None)
     return rate or Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
 
 
-def shipped_folder() -> Path:
-    """Return the folder of the shipped catalogue."""
-    return Path(__file__).parent
-
-
 @functools.cache
 def load_catalogue(folder: Path | None = None, place_of_service: str = "outpatient") -> Catalogue:
     """Read the catalogue in ``folder``, by default the shipped one. With another ``place_of_service`` than
     ``outpatient`` procedures have their price in a physician's office, where the table has one. Raises TableError for a
     table that cannot be read."""
-    folder = folder or shipped_folder()
+    folder = folder or SHIPPED
     prices: dict[str, Price] = {}
     for where, row in read_table(folder / TABLES[0], COLUMNS):
         name, usd, group = row["examination"], amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None

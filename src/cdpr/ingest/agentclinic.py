@@ -141,8 +141,9 @@ def _joint_name(name: str, content: Mapping[str, Any]) -> str:
     the entry is only a part of the result."""
     [(inner, part)] = content.items()
     joint = term_of(readable(f"{name}_{inner}"))
+    # The entry is more than a part of the result if it makes the name another examination, or is one by itself, even
+    # the same ("Histopathology" below "Skin Biopsy").
     is_other = joint is not term_of(readable(name))
-    # Both names may mean the same: "Skin Biopsy" above "Histopathology".
     is_examination = is_other or (isinstance(part, Mapping) and term_of(readable(inner)))
     return f"{name}_{inner}" if joint is not None and is_examination else ""
 
@@ -161,7 +162,7 @@ def _key_and_label(name: str, content: Any, heading: str) -> tuple[str, str]:
     """Return the key of an examination, and a label for its result. The label is the full name where the key does not
     say all of it (a side, a part of the body), else empty. ``heading`` is the name of the group above it, or empty."""
     is_value_in_group = heading and not isinstance(content, Mapping)
-    if is_value_in_group and _HEADING_WORDS.issuperset(normalise(name).split()):
+    if is_value_in_group and _HEADING_WORDS.issuperset(normalise(name).split()):  # "Results" says less than its heading
         return readable(heading), ""
     panel = panel_of(name) if is_value_in_group else None
     term = _known_examination(name, _plain_text(content))

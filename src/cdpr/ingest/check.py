@@ -23,6 +23,7 @@ from .texts import quoted
 _TEMPLATE = ("cases.csv", "results.csv", "jsonl/cases.jsonl")
 _SHOWN = 20  # problems of one kind, and names
 _COMMON = 3  # cases that have an unpriced examination, from which on its name is shown although texts are withheld
+# The description of the format that the command prints, with the columns of its tables.
 LAYOUT = FORMAT["summary"].format(**{name: ", ".join(columns) for name, columns in FORMAT.items() if "columns" in name})
 
 

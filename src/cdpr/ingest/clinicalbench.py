@@ -23,7 +23,7 @@ _WORDS = phrases("clinicalbench")
 NOTICE: str = _WORDS["notice"]
 _SECTION_NAMES = ["", *_WORDS["headings"]]  # by the number of the heading, which counts from 1
 _PATTERN = patterns("clinicalbench", any_heading=numbered_groups(_WORDS["headings"].values()))
-_BLOCKS = _WORDS["blocks"]
+_BLOCKS = _WORDS["blocks"]  # dictionaries of examinations, each with the name for an examination that has none
 
 
 def repair_backslashes(text: str) -> str:

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..files import file_type
 from .attrition import Attrition
 from .flat_files import Element, IngestError, files_with_ending, parse_json, read_text
 from .texts import html_text, one_line, phrases, plain_text, quoted
@@ -210,9 +209,7 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
     """Read the resources of an export, a file or a folder. Resources that may refer to one another are a
     :class:`Scope`: returns one for all NDJSON files, then one for each bundle. Resources are in the order of the files;
     those of other types than ``kinds`` are counted and left out. Raises IngestError for a file that cannot be read."""
-    files = [path]
-    if file_type(path) == "folder":
-        files = sorted(file for ending in _ENDINGS for file in files_with_ending(path, ending))
+    files = sorted({file for ending in _ENDINGS for file in files_with_ending(path, ending)})  # or ``path`` alone
     if not files:
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     shared = Scope()

@@ -65,9 +65,8 @@ class _Collector:
             return
         analytes = list(_read_analytes(observation, self.person))
         if not analytes:
-            lacks_name = not name and read_value(observation)
-            missing = "whose code has no name" if lacks_name else "without a result"
-            self.attrition.count(f"observations {missing}")
+            nameless = not name and read_value(observation)
+            self.attrition.count("observations whose code has no name" if nameless else "observations without a result")
         if _SOCIAL in categories:
             self.social += [f"{one.label}: {one.value}" for one in analytes]
             return
@@ -85,7 +84,7 @@ class _Collector:
         name is counted."""
         if not _is_final(report, self.attrition, "reports"):
             return
-        name = _PATTERN.system.sub("", _concept_name(report, "code"))
+        name = _PATTERN.system.sub("", _code_name(report))
         is_imaging = not report.codes("category").isdisjoint(_WORDS["imaging"])
         texts = report.attached_texts(report.children("presentedForm"), self.attrition)
         parts = [report_text(text) if is_imaging else one_line(text) for text in texts]
@@ -104,7 +103,7 @@ class _Collector:
         if not _is_final(procedure, self.attrition, "procedures"):
             return
         texts = [procedure.display("outcome"), *(note.text("text") for note in procedure.children("note"))]
-        text, name = " ".join(filter(says_something, map(one_line, texts))), _concept_name(procedure, "code")
+        text, name = " ".join(filter(says_something, map(one_line, texts))), _code_name(procedure)
         if text and says_something(name):
             self._add_text(name, text)
         else:
@@ -153,7 +152,7 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
     panels: dict[int, str] = {}
     lists: set[int] = set()
     for resource in of_kind(resources, "Observation", "DiagnosticReport"):
-        name = _concept_name(resource, "code")
+        name = _code_name(resource)
         for reference in resource.children("hasMember" if resource.kind == "Observation" else "result"):
             member = resource.resolve(reference.text("reference"))
             if member is None:
@@ -176,10 +175,10 @@ def _is_final(content: FhirElement, attrition: Attrition, what: str) -> bool:
     return final
 
 
-def _concept_name(content: FhirElement, name: str) -> str:
-    """Return the concept ``name`` of an element as the name of an examination, without LOINC's measure and method:
+def _code_name(content: FhirElement) -> str:
+    """Return the ``code`` of an element in words, as the name of an examination without LOINC's measure and method:
     "Sodium [Moles/volume] in Serum by Automated" becomes "Sodium in Serum"."""
-    return clean_name(_PATTERN.method.sub("", _PATTERN.measure.sub("", content.display(name))))
+    return clean_name(_PATTERN.method.sub("", _PATTERN.measure.sub("", content.display("code"))))
 
 
 def _specimen_reference(resource: Resource) -> str:
@@ -205,7 +204,7 @@ def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str
     categories = resource.codes("category")
     if _VITAL in categories:
         return physical_key("Vital Signs")
-    own = _PATTERN.system.sub("", _concept_name(resource, "code"))
+    own = _PATTERN.system.sub("", _code_name(resource))
     if _BODY in categories:
         return physical_key(own) if says_something(own) else None
     if says_something(panel):
@@ -239,14 +238,14 @@ def _read_analytes(content: FhirElement, person: Person, parent_label: str = "")
     if measured is None:  # the word of the first flag is the value
         measured, words = ("".join(words[:1]), ""), words[1:]
     value, unit = measured
-    label = without_semicolons(_PATTERN.system.sub("", _concept_name(content, "code"))) or parent_label
+    label = without_semicolons(_PATTERN.system.sub("", _code_name(content))) or parent_label
     low, high, range_text = _reference_range(content, person)
     if says_something(value) and label:
         flag = None if flags.isdisjoint(_WORDS["abnormal"]) else "abnormal"
         comments = ", ".join(filter(None, [*words, range_text, *map(one_line, notes)])) or None
         units = without_semicolons(unit) or None
         yield Analyte(label, without_semicolons(value), units, low, high, flag, comments)
-    elif label and any(map(says_something, notes)):
+    elif label and any(map(says_something, notes)):  # without a value its notes are the result
         yield Analyte(label=label, value=without_semicolons(" ".join(notes)))
     for component in content.children("component"):
         yield from _read_analytes(component, person, label)

@@ -218,9 +218,7 @@ def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
         attrition.drop(rule, record.note_id)
         return None
     attrition.kept += 1
-    return record.model_copy(update={
-        "case_summary": build_summary(history),
-        "key_pertinent_results_dict": results,
-        "exam_cost_map": {exam: usd for exam, usd in record.exam_cost_map.items() if exam in results},
-        "exam_billing_group": {exam: group for exam, group in record.exam_billing_group.items() if exam in results},
-    })  # fmt: skip
+    costs = {exam: usd for exam, usd in record.exam_cost_map.items() if exam in results}
+    groups = {exam: group for exam, group in record.exam_billing_group.items() if exam in results}
+    texts = {"case_summary": build_summary(history), "key_pertinent_results_dict": results}
+    return record.model_copy(update=texts | {"exam_cost_map": costs, "exam_billing_group": groups})

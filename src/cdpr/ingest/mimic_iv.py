@@ -150,9 +150,7 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     start = "CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END"
     time = "coalesce(moment(charttime), moment(chartdate))"
     tables.query("micro", linked=statement("linked", table="microbiologyevents", time=time, start=start))
-    counts, [times] = (tables.query(query, linked="micro") for query in ("linked_counts", "linked_times"))
-    _count_rows(tables, "hosp/microbiologyevents", "microbiology rows", counts, attrition)
-    tables.check_times("hosp/microbiologyevents", "charttime", times)
+    _count_linked(tables, "micro", "hosp/microbiologyevents", "microbiology rows", attrition)
 
 
 def link_radiology(tables: Tables, attrition: Attrition) -> None:
@@ -161,9 +159,14 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
     tables.query("report_names")
     linked = statement("linked", table="radiology", time="moment(charttime)", start="c.start")
     tables.query("report", linked=linked)
-    counts, [times] = (tables.query(query, linked="report") for query in ("linked_counts", "linked_times"))
-    _count_rows(tables, "note/radiology", "radiology reports", counts, attrition)
-    tables.check_times("note/radiology", "charttime", times)
+    _count_linked(tables, "report", "note/radiology", "radiology reports", attrition)
+
+
+def _count_linked(tables: Tables, linked: str, name: str, what: str, attrition: Attrition) -> None:
+    """Count the rows in the table ``linked``, whose events are from the file ``name``, and check their times. The
+    descriptions of events call the rows ``what``. Raises IngestError for times or admissions that cannot be used."""
+    _count_rows(tables, name, what, tables.query("linked_counts", linked=linked), attrition)
+    tables.check_times(name, "charttime", tables.query("linked_times", linked=linked)[0])
 
 
 def _count_rows(tables: Tables, name: str, what: str, counts: Iterable[Row], attrition: Attrition) -> None:

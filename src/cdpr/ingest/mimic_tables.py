@@ -22,7 +22,7 @@ from .attrition import Attrition
 from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, csv_rows, find_file, header_errors, open_content
 from .texts import MISSING, is_absent, patterns, quoted, shape
 
-LONGEST_ROW = 1024 * 1024  # of tables without notes: the engine's buffers grow with it
+LONGEST_ROW = 1024 * 1024  # bytes, in tables without notes; kept small, since the engine's buffers grow with it
 _MEMORY = "4GB"  # of the engine, what is larger goes to disk: the whole of MIMIC-IV takes 6 GB of the job's 8
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
 QUERIES = parse_yaml(shipped_text(__package__, "mimic_queries.yaml"))
@@ -251,7 +251,9 @@ class Tables:
 
     def check_references(self) -> None:
         """Run the checks ``fit`` of ``mimic_queries.yaml``. They warn of identifiers that no other table has, of people
-        without age or sex, and of an event table that ends long before the last patient."""
+        without age or sex, and of an event table that ends long before the last patient. The query of a check gives two
+        numbers, of all rows and of those that are ``lost``; it warns if the lost are more than the ``share``, and all
+        are at least ``few``."""
         for check in QUERIES["fit"]:
             total, lost = next(self.rows(check["query"].replace("{oldest}", str(OLDEST))))
             if total >= check["few"] and lost > check["share"] * total:

@@ -197,8 +197,7 @@ def _report_sections(text: str) -> list[tuple[str, str]]:
 _PLAIN_WORDS = phrases("physical")["plain"]
 _WORD = re.compile(r"[^\W_]+")
 _EXAM_HEADINGS = [phrases("physical")[name] for name in ("vital", "parts", "others")]
-_KNOWN_HEADINGS = [pattern for _, pattern in _ALL_HEADINGS] + _EXAM_HEADINGS
-_HEADING_WORDS = frozenset(_WORD.findall(" ".join(_KNOWN_HEADINGS)))
+_HEADING_WORDS = frozenset(_WORD.findall(" ".join([*(pattern for _, pattern in _ALL_HEADINGS), *_EXAM_HEADINGS])))
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
 
 
@@ -209,9 +208,10 @@ def split_off_examination(text: str) -> tuple[str, str]:
     # The examination at discharge may stand before that at admission.
     if rest and not physical_results(at_admission) and (begin := _EXAM.at_admission.search(rest[0])):
         at_admission = _EXAM.at_discharge.split(rest[0][begin.start() :], maxsplit=1)[0]
-    # Look for the first line that opens another section.
+    # Look for the first line that opens another section; a heading such as "Assessment:" within a line begins a line.
     lines = _EXAM.thought_within.sub("\n", at_admission).splitlines(keepends=True)
     has_findings = False  # in the lines before
+    # Each line with those before and below it.
     for number, (before, line, below) in enumerate(zip(["", *lines], lines, [*lines[1:], ""], strict=False)):
         is_apart = not before.strip()  # after an empty line
         # By a symbol, such as "# Labs", or by an underline.
@@ -262,13 +262,8 @@ def outline(text: str) -> str:
     it is replaced by its shape: ``AAAAA hospital course``."""
     lines = plain_text(text).split("\n")
     names = [line.partition(":")[0].strip() for line in lines if ":" in line or _stands_out(line)]
-    short_names = [name for name in names if 0 < len(name.split()) <= 6]
-    return " / ".join(_WORD.sub(_known_word_or_shape, name) for name in short_names[:40])
-
-
-def _known_word_or_shape(word: re.Match[str]) -> str:
-    """Return a word that is part of a known heading, or the shape of any other word."""
-    return word[0] if word[0].casefold() in _HEADING_WORDS else shape(word[0])
+    text_of_names = " / ".join([name for name in names if 0 < len(name.split()) <= 6][:40])
+    return _WORD.sub(lambda word: word[0] if word[0].casefold() in _HEADING_WORDS else shape(word[0]), text_of_names)
 
 
 def physical_results(text: str) -> dict[str, str]:

@@ -95,7 +95,7 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
         expected = ", ".join(f"about {size} {name}" for name, size in sizes.items())
         warning = f"{usable} usable cases where {requested} are asked for: split in proportion ({expected})"
         attrition.warnings.append(warning)
-        sizes["train"] = usable  # what rounding leaves over
+        sizes["train"] = usable  # a limit that is never reached: training gets whatever rounding leaves over
     split_of = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
     # A patient without a split is beyond the sizes.
     for record in records:

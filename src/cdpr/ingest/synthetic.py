@@ -20,6 +20,7 @@ def synthetic_cases(count: int = 400, settings: Settings | None = None) -> list[
     for prices that the settings do not allow. Source: docs/design/hospital.md.
     """
     settings = settings or Settings()
+    # What the settings say of a hospital's own export does not apply to these files.
     data = settings.data.model_copy(update={"private": Settings().data.private})
     with tempfile.TemporaryDirectory(prefix="cdpr-hospital-") as folder:
         write_hospital(settings.hospital.model_copy(update={"private_cases": count}), folder, ["private"])

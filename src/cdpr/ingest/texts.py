@@ -67,9 +67,8 @@ def quoted(value: str) -> str:
     backslashes in the value become similar characters, so that the quotes around it show where it begins and ends, and
     :meth:`IngestError.without_text` can withhold it."""
     text = one_line(visible(value)).translate(_SIMILAR_MARKS)
-    if len(text) > 40:
-        text = text[:39] + "…"
-    return f"'{text}'"
+    cut = text if len(text) <= 40 else text[:39] + "…"
+    return f"'{cut}'"
 
 
 def shape(text: str) -> str:
