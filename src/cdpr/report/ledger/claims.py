@@ -28,9 +28,10 @@ TestMetric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 Side = Literal["above", "below"]
 # Labels of data sets in claims, by name.
 DATASET_NAMES = {**DATASETS, AVERAGE: "the average"}
-# Words for the columns of the printed tables.
+# Words for the columns of the printed tables, as ``says`` of a claim has them.
 _PRINTED_WORDS = {"acc": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
-# How many `names` a claim about the setup may have, by `what` (billed_together: two or more); none for the others.
+# How many `names` a claim about the setup may have, by `what`; one about anything else has none. The names are a data
+# set (cases), two variants (same_training), or examinations (price; for billed_together two or more).
 _NAME_COUNTS = {"cases": (1,), "same_training": (2,), "price": (1,), "billed_together": range(2, 100)}
 
 
@@ -42,7 +43,7 @@ class Claim(Section):
     """A statement of the paper. Each kind of claim is a subclass, whose fields say which result would support it.
 
     ``says`` is the statement in words of our own, and ``place`` where the paper makes it; ``also`` are the places where
-    it is repeated. ``printed`` are the numbers of the sentence as the paper prints them. ``headline`` claims are shown
+    it is repeated. ``printed`` are the numbers of the statement as the paper prints them. ``headline`` claims are shown
     first.
     """
 
@@ -195,7 +196,7 @@ _ANY_KIND: TypeAdapter[Claim] = TypeAdapter(Annotated[
 
 def _find_conflict(claim: Claim) -> str:
     """Say which fields of a claim do not go together; an empty text where all do."""
-    # Where fields go together, either all of them are given or none is.
+    # A set of conditions that must agree, all true or all false, has two members where they do not.
     match claim:
         case FigureClaim() if (claim.statistic == "mean") != (not claim.than):
             return "field 'than': it goes with a statistic of two methods, and only with it"
@@ -230,8 +231,8 @@ class PrintedTable(Section):
 
 
 class _ClaimsFile(Section):
-    """The contents of ``claims.yaml``. ``sample_prices`` is the place in the paper that prints the prices of its sample
-    patient record."""
+    """The contents of ``claims.yaml``: tables whose numbers are claims, and single claims. ``sample_prices`` is the
+    place in the paper that prints the prices of its sample patient record, which are claims too."""
 
     tables: list[PrintedTable] = Field(default_factory=list)
     sample_prices: str = ""
@@ -248,6 +249,7 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
         raise ClaimsError(f"{path}: cannot be read as YAML: {error}") from error
     except ValidationError as error:
         raise ClaimsError(f"{path}: {_first_problem(error)}") from error
+    # All claims as dictionaries, before their fields are checked.
     entries = [single for entry in content.claims for single in _expand_lists(entry)]
     for table in content.tables:
         entries += _table_entries(path, table)
@@ -268,14 +270,14 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
 
 
 def _merge_repeated(claims: Iterable[Claim]) -> list[Claim]:
-    """Return the claims without those that need the same result as an earlier one. The earlier claim lists the place of
-    the repeated one in ``also``."""
-    merged: dict[str, Claim] = {}
+    """Return the claims without those that repeat an earlier one, which need the same result. The earlier claim lists
+    the place of the repeated one in ``also``."""
+    merged: dict[str, Claim] = {}  # by what decides the claim
     for claim in claims:
-        ignored = {"id", "place", "also", "headline"}
-        if not isinstance(claim, UntestedClaim):  # which is only a sentence
-            ignored.add("says")
-        question = claim.model_dump_json(exclude=ignored)
+        not_compared = {"id", "place", "also", "headline"}
+        if not isinstance(claim, UntestedClaim):  # in other words it is the same claim; an untested one is only words
+            not_compared.add("says")
+        question = claim.model_dump_json(exclude=not_compared)
         first = merged.setdefault(question, claim)
         if first is not claim:
             also, headline = tuple(dict.fromkeys((*first.also, claim.place))), first.headline or claim.headline
@@ -284,11 +286,11 @@ def _merge_repeated(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def _expand_lists(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield one entry of ``claims.yaml`` per combination of the values of those fields ``of``, ``than``, ``on`` and
-    ``by`` that are lists.
+    """Yield the claims that an entry of ``claims.yaml`` stands for: one per combination of values, where its fields
+    ``of``, ``than``, ``on`` or ``by`` are lists; else the entry itself.
 
-    The values are added to the id of each. In its sentence ``says``, ``{of}``, ``{than}``, ``{on}`` and ``{by}`` are
-    replaced by their labels.
+    The values are added to the id of each claim. In its sentence ``says``, braces such as ``{of}`` are replaced by the
+    labels of the values.
     """
     listed = [field for field in ("of", "than", "on", "by") if isinstance(entry.get(field), list)]
     if not listed:
@@ -302,14 +304,14 @@ def _expand_lists(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _label(name: str) -> str:
-    """Return the label of a data set or trained variant in tables; other names unchanged."""
+    """Return the label that tables give to a data set or a variant of the registry; other names unchanged."""
     variant = parse_settings({}).experiments.variants.get(name)
     return DATASET_NAMES.get(name, variant.label if variant else name)
 
 
 def _table_entries(path: Path, table: PrintedTable) -> Iterator[dict[str, Any]]:
-    """Yield an entry of kind ``figure`` for every number of a table of the paper. Raises ClaimsError where ``rows``
-    names a row that the table does not have."""
+    """Yield an entry of kind ``figure`` for every number of a ``table`` of the paper, whose file is beside ``path``,
+    that of the claims. Raises ClaimsError where the table's ``rows`` names a row that its file does not have."""
     csv_path = path.parent / table.file
     rows = [row for _, row in read_table(csv_path, ("method", "dataset"), ClaimsError)]
     if unknown := sorted(set(table.rows) - {row.get("method") for row in rows}):

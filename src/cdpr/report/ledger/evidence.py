@@ -18,7 +18,7 @@ from ..results import NotMeasured, Results, datasets_behind
 from ..table import Row
 from .verdict import Comparison, Effect, unique_runs
 
-# The model that the paper trains.
+# The language model that the paper trains.
 BACKBONE = "Qwen3-4B-Instruct-2507"
 
 
@@ -27,8 +27,8 @@ class MetricSamples(NamedTuple):
 
     - ``samples`` [1 + resamples, methods]: first their means, then their bootstrap means. A resample has the same cases
       for both.
-    - ``right``: the numbers of right diagnoses by run (``583+590 : 540`` for two methods). For the average over data
-      sets it is empty, since each data set counts the same whatever its number of cases.
+    - ``right``: the numbers of right diagnoses by run, ``583+590 : 540`` for a method with two runs and one with a
+      single run. For the average over data sets it is empty, since each counts the same whatever its number of cases.
     - ``cases``: the number of test cases; for the average the numbers of all data sets (``1000+400+200``).
     - ``void``: why a comparison supports no conclusion (empty: it may).
     """
@@ -48,6 +48,7 @@ class MetricSamples(NamedTuple):
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(second == 0, np.inf, first / second)
         by_statistic = {"mean": first, "difference": first - second, "ratio": ratio, "reduction": 100 * (1 - ratio)}
+        # Ratios and reductions have units of their own; means and differences have that of the metric.
         unit_of_metric = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(self.metric, "")
         unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit_of_metric)
         decimals = 3 if self.metric == "utility" else 2
@@ -66,12 +67,12 @@ class Evidence:
     """
 
     def __init__(self, settings: Settings, results: str | Path):
-        # Claims are about the rows of the main table, and about the variants of some other tables and figures.
+        # Claims are about the rows of the main table, and about the variants of three other tables and figures.
         methods = main_methods(settings)
         names = {*labels_of(settings, "ablations"), *labels_of(settings, "training_efficiency")}
         for points in sweeps(settings, "sensitivity").values():
             names.update(points.values())
-        names -= {method.name for method in methods}
+        names -= {method.name for method in methods}  # those of the main table are there already
         methods += [variant_method(settings, name) for name in variants(settings) if name in names]
         self.settings = settings
         self.decoding = settings.evaluation.decodings[0]
@@ -93,7 +94,8 @@ class Evidence:
         backbone = Path(self.settings.policy.model).name
         if backbone != BACKBONE:
             return f"backbone {backbone}; the figure is of {BACKBONE}"
-        # The tables know the names of few diseases, and call names of other diseases wrong (docs/deviations.md, D18).
+        # Without a model, tables of names judge. They know the names of few diseases, and call a diagnosis with another
+        # name wrong (docs/deviations.md, D18).
         without_model = self.settings.judge.model is None
         return "tables of names judge; the figure is of a language model's verdicts" if without_model else ""
 
@@ -125,7 +127,7 @@ class Evidence:
         rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets_behind(on)}
         all_metrics = self.results.samples(methods, on, self.decoding)
         samples = all_metrics[:, :, list(METRICS).index(metric)] * METRICS[metric].factor
-        counts = [of_dataset[0]["n"] for of_dataset in rows.values()]
+        counts = [of_dataset[0]["n"] for of_dataset in rows.values()]  # of cases, which are the same for all methods
         is_average = on not in rows
         right = "" if is_average else " : ".join(row["k"] for row in rows[on])
         cases = "+".join(map(str, counts)) if is_average else counts[0]

@@ -20,13 +20,13 @@ from .study import judge_study
 from .training import judge_training, measure_final_accuracy
 from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Comparison, Effect, Verdict, judge_comparisons
 
-# Seeds without which no value of a swept setting is called its best: of this value, and of the others.
+# Before one value of a swept setting is called its best (a peak), it needs so many seeds, and the other values so many.
 LEAST_SEEDS_OF_PEAK, LEAST_SEEDS_OF_OTHERS = 3, 2
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
-    """Return the verdict on a claim. ``not run`` is the verdict where results are missing. The reason in it names the
-    runs behind it that diverged. Raises EvaluationError or TableError for results that cannot be used."""
+    """Return the verdict on a claim: ``not run`` where results are missing. Its reason also names the runs behind it
+    that diverged. Raises EvaluationError or TableError for results that cannot be used."""
     if isinstance(claim, UntestedClaim):
         return Verdict(NOT_RUN, claim.why)
     try:
@@ -39,14 +39,14 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
-    """Compare a printed number with ours, if our cases, scale, backbone model and judge are the paper's; returns the
-    verdict. Raises NotMeasured otherwise.
+    """Compare a printed number with ours, and return the verdict. Raises NotMeasured unless our cases, scale, backbone
+    model and judge are the paper's.
 
-    Both numbers were measured on samples, so their errors are added as those of independent estimates (square and add;
-    Newcombe, Stat. Med. 17 (1998)). The error of a printed accuracy is binomial. The paper prints no spread of other
-    numbers; for these our error, on as many cases, is taken for both.
+    Both numbers were measured on samples, so both have an error. The errors are combined as those of independent
+    estimates (square and add; Newcombe, Stat. Med. 17 (1998)). The error of a printed accuracy is binomial. The paper
+    prints no spread of other numbers; their error is taken to be that of ours, which are of as many cases.
     """
-    for name in filter(None, (claim.of, claim.than)):
+    for name in filter(None, (claim.of, claim.than)):  # `than` may be empty
         if not (method := evidence.method(name)).runs:
             raise NotMeasured(method.why)
     if reason := evidence.why_not_comparable(claim.on):
@@ -55,6 +55,7 @@ def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
     ours = measure(claim, evidence)
     if ours.void or math.isnan(ours.measured.low):
         return ours.verdict(OPEN, ours.void or "one seed: no interval")
+    # Half the width of the 95% interval of the printed number.
     printed_error = (ours.measured.high - ours.measured.low) / 2
     if claim.metric in ("accuracy", "final_accuracy") and not claim.than:
         cases: Any = ours.n
@@ -67,22 +68,26 @@ def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
 
 
 def agrees_with(printed: float, rounding: float, printed_error: float, measured: Effect) -> bool:
-    """Tell whether a printed number and a measured one agree: whether they differ by at most the rounding plus the
-    combined error of both. ``printed_error`` is half the width of the printed number's 95% interval. The error of the
-    measured number is the distance from it to that end of its interval which is on the side of the printed number."""
+    """Tell whether a printed number and a measured one agree: whether they differ by at most the ``rounding`` of the
+    printed number plus the combined error of both. ``printed_error`` is half the width of the printed number's 95%
+    interval. The error of the measured number is the distance from it to one end of its interval: the end that is on
+    the side of the printed number."""
     value, low, high = measured
     measured_error = high - value if printed > value else value - low
     return abs(printed - value) <= rounding + math.hypot(measured_error, printed_error)
 
 
 def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Comparison:
-    """Return the statistic of a claim, measured on as many test cases as the paper has. The mean of a single method has
-    the interval of the tables. Raises NotMeasured where results are missing, or are of another number of cases."""
+    """Return the statistic of a claim, measured on as many test cases as the paper has. For the mean of a single method
+    the interval is that of the tables, such as Wilson's. Raises NotMeasured where results are missing, or are of
+    another number of cases."""
     names = [claim.of, claim.than] if claim.than else [claim.of]
     measured = evidence.metric_samples(names, claim.metric, claim.on)
     paper_cases = int(read_paper()[f"text:cases.{claim.on}"])
     if measured.cases != paper_cases:
         raise NotMeasured(f"{measured.cases} cases were evaluated; the figure is of {paper_cases}")
+    # A number can be compared with the paper's also where a method is at chance or has stopped ordering examinations:
+    # of the reasons in `measured.void` only the single seed counts.
     single = [method.label for method in measured.methods if method.group == TRAINED and len(method.runs) == 1]
     void = f"{single[0]} was trained with one seed" if single else ""
     ours = replace(measured.compare(claim.statistic), void=void)
@@ -102,8 +107,8 @@ def _measure_final_accuracy(claim: FigureClaim, evidence: Evidence) -> Compariso
 
 
 def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
-    """Compare two methods on the same test cases: one above or below the other, or both close together. Returns the
-    verdict. Raises NotMeasured where results are missing."""
+    """Judge the claim that one method is above or below the other on the same test cases, or that both are close
+    together. Returns the verdict. Raises NotMeasured where results are missing."""
     pair = evidence.metric_samples([claim.of, claim.than], claim.metric, claim.on)
     first, second = pair.samples.T
     difference = Effect.of_samples(first - (claim.times or 1.0) * second)
@@ -120,12 +125,13 @@ def judge_comparison(claim: MethodClaim, evidence: Evidence) -> Verdict:
 
 
 def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
-    """Compare one method, value of a swept setting, or data set with all others. Returns the verdict. Raises
-    NotMeasured where results are missing."""
+    """Judge the claim that one method, value of a swept setting, or data set is above or below all others. Returns the
+    verdict. Raises NotMeasured where results are missing."""
     if claim.among == "data_sets":
         return _judge_data_sets(claim, evidence)
     if claim.sweep:
         return _judge_peak(claim, evidence)
+    # Without `among`, the rivals are the rows of the paper's Table 1.
     paper_rows = [method.name for method in evidence.results.methods if method.paper]
     rivals = [name for name in claim.among or paper_rows if name != claim.of]
     return _compare_with_rivals(claim, claim.of, rivals, "rows", evidence)
@@ -134,7 +140,7 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 def _judge_peak(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     """Compare one value of a swept setting with its other values; returns the verdict. It is open where any of them was
     trained with too few seeds. Raises NotMeasured where no results of other values exist."""
-    points = sweeps(evidence.settings, "sensitivity").get(claim.sweep, {})
+    points = sweeps(evidence.settings, "sensitivity").get(claim.sweep, {})  # variants by value
     peak = points.get(claim.value)
     if peak is None:
         raise NotMeasured(f"the sweep {claim.sweep!r} has no point {claim.value:g}")
@@ -157,10 +163,10 @@ def _compare_with_rivals(
     A rival that was not run might refute the claim, so the claim is reproduced only where all were run. Raises
     NotMeasured where the method was not run, or none of its rivals.
     """
-    evidence.metric_samples([name], claim.metric, claim.on)  # raises NotMeasured
+    evidence.metric_samples([name], claim.metric, claim.on)  # raises NotMeasured where the method itself was not run
     comparisons = []
     for rival in rivals:
-        with suppress(NotMeasured):
+        with suppress(NotMeasured):  # a rival that was not run is left out
             comparison = evidence.metric_samples([name, rival], claim.metric, claim.on).compare("difference")
             comparisons.append(replace(comparison, support=comparison.measured.toward(claim.side)))
     if not comparisons:

@@ -24,7 +24,7 @@ _DECIMALS = 6
 
 def write_claims(settings: Settings, job: Job) -> None:
     """Stage ``write_claims``: judge every claim of the paper by the results, and write the verdicts as ``json``, ``md``
-    and ``csv``. Claims about training time are judged in the separate page ``time``, since time differs between runs.
+    and ``csv``. Claims about training time are judged on the separate page ``time``, since time differs between runs.
     The numbers of claims by verdict become metrics of the job.
 
     A claim without results has the verdict `not run`. Raises ClaimsError for a malformed ``claims.yaml``, and
@@ -33,6 +33,7 @@ def write_claims(settings: Settings, job: Job) -> None:
     results, claims = job.inputs["results"], read_claims()
     timed = [claim for claim in claims if isinstance(claim, TrainingClaim) and claim.by == "seconds"]
     ledger = make_ledger(settings, results, claims, timed)
+    # The claims about time, now judged.
     timed_rows = [_table_row(entry) for entry in make_ledger(settings, results, timed)["claims"]]
     timed_title = f"The paper's claims about training time ({ledger['marks']})"
     forms = {

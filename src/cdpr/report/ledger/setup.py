@@ -21,13 +21,15 @@ def judge_setup(claim: SetupClaim, evidence: Evidence) -> Verdict:
 
 
 def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
-    """Return the value of the setup that a claim is about, and a sentence that describes it. Of several settings the
-    sentence names those that differ from the claim, or all where none does. Raises as :func:`judge_setup`."""
+    """Return the value of the setup that a claim is about, and a sentence that describes it. ``claim.what`` says which
+    value. For ``settings``, a dict of several, the sentence names those that differ from the claim, or all where none
+    does. Raises as :func:`judge_setup`."""
     settings, names = evidence.settings, claim.names
     match claim.what:
         case "cases":
             if reason := evidence.why_other_cases(names[0]):
-                raise NotMeasured(reason.replace("figure is", "number is"))  # here a number of cases
+                raise NotMeasured(reason.replace("figure is", "number is"))  # the paper's number of cases
+            # All methods have the same cases; counted are those of the policy before training.
             cases = evidence.summary(evidence.method("warm_start"), names[0])["n"]
             return cases, f"{cases} test cases were evaluated"
         case "settings":
@@ -47,7 +49,7 @@ def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
             together = len(set(groups.values())) == 1 and None not in groups.values()
             return together, f"billed as {groups[names[0]] if together else groups}"
     methods = evidence.results.methods
-    number = {
+    number = {  # everything else is a number; one data set is in-domain, and CDPR itself is no ablation of it
         "benchmarks": len(DATASETS),
         "out_of_domain": len(DATASETS) - 1,
         "groups": len({method.group for method in methods if method.paper}),
@@ -60,10 +62,11 @@ def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
 
 
 def _equal(value: Any, expected: Any) -> bool:
-    """Tell whether two values are equal. Numbers are compared up to rounding, and dicts by the keys of ``expected``
-    alone."""
+    """Tell whether two values are equal. Numbers are compared up to rounding, and dicts (settings by name) by the keys
+    of ``expected`` alone."""
     if isinstance(expected, dict):
         return all(_equal(value[name], other) for name, other in expected.items())
+    # In Python a boolean is also an integer.
     if all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in (value, expected)):
         return math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-12)
     return value == expected
@@ -71,4 +74,6 @@ def _equal(value: Any, expected: Any) -> bool:
 
 def _show(value: Any) -> str:
     """Return the value of a setting as text: ``none`` for None, floats without trailing zeros."""
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)

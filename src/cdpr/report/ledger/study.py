@@ -26,6 +26,7 @@ def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
     analysis = Analysis.read(path)
     if not analysis.kind:
         raise NotMeasured("no physician has rated yet: the forms are in study/forms")
+    # By what the claim asks, the function that makes its comparisons.
     compare: dict[str, Callable[..., list[Comparison]]] = {
         "leads": _compare_leads, "largest_lead": _compare_largest_lead, "agreement": _compare_agreement,
         "above": partial(_compare_two, methods=evidence.results.methods),
@@ -34,15 +35,15 @@ def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
     simulated = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
     unlike_paper = simulated or evidence.why_not_comparable(AVERAGE)
     rated, left_out = len(analysis.runs), len(analysis.left_out)
-    is_complete = claim.asks == "agreement" or not left_out
+    is_complete = claim.asks == "agreement" or not left_out  # agreement is about the raters, not the methods
     incomplete = "" if is_complete else f"{rated} of {rated + left_out} methods were rated"
     return judge_comparisons(comparisons, unlike_paper, incomplete)
 
 
 def _compare_leads(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
-    """Compare our mean score on a dimension, or on each, with that of the best baseline. Returns a comparison per
-    dimension. Raises NotMeasured where a lead is undefined, or where no state has scores of both methods on the
-    dimension with the smallest lead."""
+    """Compare our mean score with that of the best baseline on the dimension of the claim, or on all where it names
+    none. Returns a comparison per dimension. Raises NotMeasured where a lead is undefined, or where no state has scores
+    of both methods on the dimension with the smallest lead."""
     names = (claim.dimension,) if claim.dimension else dimensions()
     leads = {name: _effect(analysis.lead, name) for name in names}
     weakest = min(leads, key=lambda name: leads[name].value)
@@ -58,10 +59,12 @@ def _compare_leads(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
 
 
 def _compare_largest_lead(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
-    """Compare our lead on a dimension with zero, and with our largest lead on another dimension. Returns one
-    comparison, with the smaller support of the two. Raises NotMeasured where a lead is undefined."""
+    """Compare our lead on a dimension (over the best baseline) with zero, and with our largest lead on another
+    dimension. Returns one comparison, with the smaller support of the two. Raises NotMeasured where a lead is
+    undefined."""
     lead, excess = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
-    support = lead if lead.low <= excess.low else excess  # the excess where an end is missing (NaN)
+    # The one whose interval begins lower; the excess where an interval has no ends (NaN compares as False).
+    support = lead if lead.low <= excess.low else excess
     text = f"{_scores(analysis, claim.dimension)}; the lead is {excess.value:+.2f} above the largest other one"
     return [replace(_comparison(analysis, lead, text), support=support)]
 
@@ -70,8 +73,9 @@ def _compare_two(claim: StudyClaim, analysis: Analysis, methods: Sequence[Method
     """Compare the mean scores of two methods on each of some dimensions. Returns a comparison per dimension. Raises
     NotMeasured where a method was not rated.
 
-    The analysis has an interval for each mean, but none for their difference. So the ends of the difference are taken
-    from the ends of both intervals that are farthest apart, which makes it too wide rather than too narrow.
+    The analysis has an interval for each mean, but none for their difference. So the interval of the difference goes
+    from the low end of the first minus the high end of the second to the reverse, which is too wide rather than too
+    narrow.
     """
     runs = tuple(_rated_run(name, analysis, methods) for name in (claim.of, claim.than))
     comparisons = []
@@ -93,13 +97,13 @@ def _compare_agreement(claim: StudyClaim, analysis: Analysis) -> list[Comparison
 
 
 def _comparison(analysis: Analysis, effect: Effect, text: str) -> Comparison:
-    """Return a comparison of scores over all rated runs. It supports the claim as far as ``effect``, in points of the
-    scale, is positive."""
+    """Return a comparison of scores over all rated runs. The ``effect``, in points of the rating scale, is both what
+    was measured and how far it supports the claim."""
     return Comparison(effect, text, "points", n=analysis.states, runs=tuple(analysis.runs), support=effect)
 
 
 def _rated_run(name: str, analysis: Analysis, methods: Sequence[Method]) -> str:
-    """Return the rated run of the method with this name, which may be ours or the paper's, among ``methods``. Raises
+    """Return the rated run of one of the ``methods``: the one with this ``name``, as we or as the paper call it. Raises
     NotMeasured where none of its runs was rated."""
     for method in methods:
         rated = [run for run in method.runs if run in analysis.runs]
@@ -126,5 +130,6 @@ def _scores(analysis: Analysis, dimension: str) -> str:
     """Return the mean scores of our method and of the best baseline on a dimension as text: ``4.70 against gpt_5_4
     4.00``."""
     baseline = analysis.next_best(dimension)
+    # An undefined mean is shown as 0.
     ours, other = (analysis.scores[dimension][run].value or 0 for run in (analysis.ours, baseline))
     return f"{ours:.2f} against {baseline} {other:.2f}"

@@ -20,7 +20,7 @@ from .verdict import Comparison, Effect, Verdict, judge_comparisons, unique_runs
 
 # Final accuracies of fewer seeds, or of seeds that do not differ, have no interval over trainings.
 LEAST_FINAL_SEEDS = 3
-# What is spent in training: its name, unit, decimals, and a caveat.
+# What is spent in training, by what the claim compares: its name, unit, decimals, and a caveat.
 _SPENT = {
     "seconds": ("training time", "s", 1, "; of the processor on a CPU (all threads), by the clock on a GPU"),
     "tokens": ("tokens generated in training", "tokens", 0, ""),
@@ -35,7 +35,7 @@ def judge_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     if claim.within:
         support = comparison.measured.inside(claim.within)
     else:
-        # Probes are `times` as many tokens as continuations, or more, or less; all else is a difference from zero.
+        # A ratio (of probes to continuations) is compared with `times`, a difference (all else) with zero.
         support = comparison.measured.minus(claim.times or 0.0).toward(claim.side)
     return judge_comparisons([replace(comparison, support=support)], evidence.why_not_comparable(IN_DOMAIN))
 
@@ -53,20 +53,20 @@ def over_seeds(values: np.ndarray) -> Effect:
 
 
 def _compare_spent(claim: TrainingClaim, evidence: Evidence) -> Comparison:
-    """Return the seconds or tokens that the training of ``of`` takes minus those of ``than``, with their interval. With
-    ``nearer_to``, it is the difference between the distances of both from this third variant.
+    """Return the seconds or tokens that the training of the variant ``of`` takes minus those of ``than``, with their
+    interval. With ``nearer_to``, it is the distance of ``of`` from this third variant minus the distance of ``than``.
 
     Raises NotMeasured where results are missing, or where a training reaches the accuracy in question at its start.
     """
-    names = filter(None, [claim.of, claim.than, claim.nearer_to])
-    curves = evidence.curves(list(names), "accuracy")
+    names = [name for name in (claim.of, claim.than, claim.nearer_to) if name]
+    curves = evidence.curves(names, "accuracy")
     spent = [_spent_until(curve, claim.by, claim.share) for curve in curves]
     if any(np.any(values <= 0) for values in spent):
         raise NotMeasured(f"validation accuracy is at {100 * (claim.share or 1):g}% of its final value from the start: "
                           "times to it tell nothing")  # fmt: skip
-    first, second = spent[:2]
-    if claim.nearer_to:
-        first, second = abs(first - spent[2]), abs(second - spent[2])
+    first, second, *third = spent  # of the three variants in `names`
+    if third:
+        first, second = abs(first - third[0]), abs(second - third[0])
     until = "to the last iteration" if claim.share is None else f"to {100 * claim.share:g}% of the final accuracy"
     noun, unit, decimals, caveat = _SPENT[claim.by]
     means = _labelled(curves, [f"{values.mean():.{decimals}f}" for values in spent])
@@ -75,13 +75,13 @@ def _compare_spent(claim: TrainingClaim, evidence: Evidence) -> Comparison:
 
 
 def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
-    """Return the seconds or tokens (``axis``) [seeds] of training until validation accuracy first reaches the fraction
-    ``share`` of its final value; until the end where ``share`` is None."""
+    """Return the seconds or tokens (``axis``) of training, an array [seeds], until validation accuracy first reaches
+    the fraction ``share`` of its final value; until the end where ``share`` is None."""
     spent, accuracy = curve.values[axis], curve.values["accuracy"]
     if share is None:
         return spent[:, -1]
     has_reached = accuracy >= share * accuracy[:, -1:]  # [seeds, points]
-    first_point = has_reached.argmax(axis=1)  # of each seed
+    first_point = has_reached.argmax(axis=1)  # for each seed, the first point with True
     return spent[np.arange(len(spent)), first_point]
 
 
@@ -113,16 +113,17 @@ def measure_final_accuracy(verdicts: np.ndarray, settings: Settings, **fields: A
 
 
 def _compare_probes(claim: TrainingClaim, evidence: Evidence) -> Comparison:
-    """Return the ratio of two parts of the tokens that the training of ``of`` generated: those that sample next actions
-    (probes) over those that continue episodes. Raises NotMeasured where results are missing, or no episode was
-    continued."""
-    curves = evidence.curves([claim.of], "probe_tokens", "continuation_tokens", prefix="credit/")
-    probes, continuations = (curves[0].values[f"{name}_tokens"].sum(axis=1) for name in ("probe", "continuation"))
+    """Return the ratio of two parts of the tokens that the training of the variant ``of`` generated: those that sample
+    next actions (probes) over those that continue episodes. Raises NotMeasured where results are missing, or no episode
+    was continued."""
+    (curve,) = evidence.curves([claim.of], "probe_tokens", "continuation_tokens", prefix="credit/")
+    # By seed, over all steps.
+    probes, continuations = (curve.values[f"{name}_tokens"].sum(axis=1) for name in ("probe", "continuation"))
     if np.any(continuations == 0):
         raise NotMeasured("no continuations were generated: there is nothing to hold probes against")
     text = (f"tokens generated in training, probes {probes.mean():.0f} against continuations "
             f"{continuations.mean():.0f}, to be {claim.side} {claim.times:g} times")  # fmt: skip
-    return Comparison(over_seeds(probes / continuations), text, "ratio", runs=unique_runs(curves))
+    return Comparison(over_seeds(probes / continuations), text, "ratio", runs=curve.runs)
 
 
 def _labelled(curves: list[Curves], figures: list[str]) -> str:

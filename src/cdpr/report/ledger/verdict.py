@@ -23,8 +23,10 @@ from ..table import interval
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"
 UNDECIDABLE = "undecidable"
-# The verdicts by which claims are counted, in the order of the page. Their meanings are in `tables.yaml`.
+# The verdicts by which claims are counted, in the order of the page; `tables.yaml` has their meanings. UNDECIDABLE is a
+# kind of claim, which is counted like a verdict.
 COUNTED = (REPRODUCED, SAME, OPEN, DEVIATES, NOT_RUN, APART, STATED, OTHERWISE, UNDECIDABLE)
+# The reason in the verdict APART.
 WHY_APART = "about time, which is another one at every run: `claims_of_time.md` judges it on this machine"
 # The sums of the headline: the name of each, and the verdicts that it counts.
 _SUMS = {"measured": (REPRODUCED, SAME, OPEN, DEVIATES), "not run": (NOT_RUN,), "about settings": (STATED, OTHERWISE),
@@ -44,15 +46,16 @@ class Effect(NamedTuple):
         return Effect(*(end - amount for end in self))
 
     def toward(self, side: str | None) -> "Effect":
-        """Return the effect itself for the side ``above`` or None; for the side ``below`` its negative. So it is
-        positive where it is on the claimed side of zero."""
+        """Return the effect such that it is positive where it is on the claimed ``side`` of zero: itself for ``above``
+        or None, its negative for ``below``."""
         return Effect(-self.value, -self.high, -self.low) if side == "below" else self
 
     def inside(self, margin: float) -> "Effect":
         """Return ``margin`` minus the absolute value of the effect, with its interval. It is positive where the effect
         is between ``-margin`` and ``margin``."""
         sizes = abs(self.low), abs(self.high)
-        smallest_size = 0.0 if self.low <= 0 <= self.high else min(sizes)  # of all values in the interval
+        # The smallest absolute value in the interval.
+        smallest_size = 0.0 if self.low <= 0 <= self.high else min(sizes)
         return Effect(margin - abs(self.value), margin - max(sizes), margin - smallest_size)
 
     @classmethod
@@ -68,9 +71,9 @@ NO_EFFECT = Effect(nan)
 class Comparison:
     """What a claim is judged by.
 
-    - ``measured``: a statistic of the compared methods, in ``unit``.
+    - ``measured``: a statistic of the compared methods, in ``unit``, such as the difference of their accuracies.
     - ``text``: what was compared (``CDPR 53.07 against GRPO 47.33``).
-    - ``support``: how far the statistic is on the claimed side; positive where the claim holds.
+    - ``support``: how far the statistic is on the claimed side, with its interval; positive where the claim holds.
     - ``void``: why the comparison supports no conclusion, whatever its interval (empty: it may).
     - ``k``, ``n``, ``runs``: those of :class:`Verdict`.
     """
@@ -125,9 +128,9 @@ def unique_runs(entries: Iterable[Any]) -> tuple[str, ...]:
 def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "", incomplete: str = "") -> Verdict:
     """Return the verdict on a claim that holds only if all of these comparisons support it; a single one can refute it.
 
-    The verdict shows the comparison with the least support; if any refutes the claim, the one that does so most
-    clearly. Its runs are those of all. A void comparison neither supports nor refutes. The other arguments are those of
-    :func:`directional`.
+    The verdict shows one comparison: the one that refutes the claim most clearly if any does, else the one with the
+    least support. Its runs are those of all comparisons. A void comparison (one that supports no conclusion) neither
+    supports nor refutes. The other arguments are those of :func:`directional`.
     """
     # Comparisons whose whole interval is against the claim refute it, unless they are void.
     contrary = [comparison for comparison in comparisons if comparison.support.high < 0]
@@ -137,7 +140,7 @@ def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "",
     else:
         shown = min(comparisons, key=lambda comparison: comparison.support.value)
         void = next((comparison.void for comparison in comparisons if comparison.void), "")
-    # The least value, the least low end and the least high end: what the claim is supported by at least.
+    # The claim has at least this support: the least of all values, of all low ends and of all high ends.
     weakest = Effect(*np.min([comparison.support for comparison in comparisons], axis=0).tolist())
     verdict, reason = directional(weakest, unlike_paper, incomplete, void)
     why = f"{shown.text}: {reason}"
@@ -164,7 +167,8 @@ def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", v
         verdict, reason = DEVIATES, "the interval excludes what is claimed"
     else:
         verdict, reason = OPEN, "the interval holds both"
-    reasons = reason, unlike_paper.partition(";")[0], incomplete
+    why_unlike, _, _ = unlike_paper.partition(";")  # what follows is about printed numbers: "; the figure is of ..."
+    reasons = reason, why_unlike, incomplete
     return verdict, "; ".join(filter(None, reasons))
 
 
@@ -187,7 +191,8 @@ class JudgedClaim(Verdict, _Statement):
 
     @property
     def figure(self) -> str:
-        """What was measured, as text: ``4.93 [2.10, 7.76] points``; empty where nothing was."""
+        """The measured number with interval and unit, as text: ``4.93 [2.10, 7.76] points``; empty where nothing was
+        measured."""
         if self.measured is None:
             return ""
         text = f"{self.measured:.4g}"
@@ -198,9 +203,10 @@ class JudgedClaim(Verdict, _Statement):
 
     @property
     def cases(self) -> str:
-        """Numbers of cases and training seeds, as text: ``58 / 100, seeds 0, 1``, or ``N = 100`` without right
-        diagnoses to count."""
-        count = f"{self.k} / {self.n}" if self.k and self.n else f"N = {self.n}" if self.n else ""
+        """Right diagnoses, cases and training seeds, as text: ``58 / 100, seeds 0, 1``; ``N = 100, seeds 0, 1`` where
+        right diagnoses were not counted."""
+        with_cases = f"{self.k} / {self.n}" if self.k else f"N = {self.n}"
+        count = with_cases if self.n else ""
         seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
         return ", ".join(filter(None, (count, seeds)))
 
