@@ -1,10 +1,10 @@
 """How a reference agent that knows the model of the synthetic hospital judges a decision: its posterior over diseases,
 and the value of every action.
 
-The posterior is Bayes' rule under the model that generated the cases. The value of an action is its expected utility
-from typing import NamedTuple
-from here on under that posterior, if at most one more examination follows it and the likeliest disease is then named.
-The reference policy ``value_of_information`` plans with these values, which are lower bounds of the best policy's.
+The posterior is Bayes' rule under the model that generated the cases. The value of an action is the expected utility
+from this decision on, under that posterior, if at most one more examination follows the action and the likeliest
+disease is then named. The reference policy ``value_of_information`` plans with these values, which are lower bounds of
+those of the best policy.
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,18 @@ from ...environment import Effort, State, TableJudge
 from ...hospital.posterior import canonical_name
 from ...settings import Settings
 
-_SHOWN = 5  # diseases of a posterior
-_NEGLIGIBLE = 1e-3  # gain in utility, as of the reference policy
+_SHOWN = 5  # how many diseases of a posterior are shown
+_NEGLIGIBLE = 1e-3  # the gain in utility up to which the reference policy does not request an examination
 
 
 class Opinion(NamedTuple):
     """The reference's judgement of one decision.
 
-    ``posterior`` are the likeliest diseases with their probabilities; ``values`` are those of the compared actions in
-    units of utility, None for examinations that the model does not know; ``best`` is the best of all actions with its
-    ``best_value``; and ``lost`` is the best value minus that of the action taken (None where the latter is not known).
+    - ``posterior``: the likeliest diseases with their probabilities.
+    - ``values``: the values of the compared actions, the action taken first, in units of utility; None for an
+      examination that the model does not know.
+    - ``best``: the best of all actions, and ``best_value`` its value.
+    - ``lost``: the best value minus that of the action taken; None where the latter is not known.
     """
 
     posterior: tuple[tuple[str, float], ...]
@@ -55,14 +57,16 @@ class Oracle:
         disease. A request is (kind, examination), where the kind says how it is answered: ``result``, ``repeat`` (of an
         earlier request), ``unavailable`` or ``invalid``.
         """
-        doctor = self.agent.doctor
+        doctor = self.agent.doctor  # the model of the hospital: its diseases and examinations
         actions = list(dict.fromkeys([taken, *others]))
         names = {action: canonical_name(action[1]) for action in actions if action[0] != "end"}
+        # The index of the examination of each request that the model knows.
         exam_of = {action: doctor.exams.index(name) for action, name in names.items() if name in doctor.exams}
         posterior, requested = self.agent.posterior(state), self.agent.is_requested(state)
-        # What an examination takes from the utility: by its price, and where it gives no result (a miss).
+        # The utility lost to an examination with a result [examinations], and to a request without one (a miss).
         charge, miss = self.agent.charges(state)
-        # By how much each examination is better than diagnosing now.
+        # By how much each examination is better than diagnosing now. To save time `two_step_gain` leaves out those that
+        # gain little, unless they are listed.
         open_exams = [exam for exam in exam_of.values() if not requested[exam]]
         gain = doctor.two_step_gain(posterior, charge, miss, requested, also=open_exams)
         diagnosed = float(posterior.max())  # the value of naming the likeliest disease now
@@ -70,7 +74,7 @@ class Oracle:
         unchanged = diagnosed + max(best_gain, 0.0)  # the value of the state after a request that brought nothing
 
         def value(action: ActionKey) -> float | None:
-            """Return the expected utility of an action from here on; None for an examination unknown to the model."""
+            """Return the value of an action; None for an examination unknown to the model."""
             kind, text = action
             if kind == "end":
                 return self._probability_right(posterior, text) if text else diagnosed
@@ -78,7 +82,7 @@ class Oracle:
                 return unchanged - self.agent.loss(Effort(invalid=1))
             if action not in exam_of:  # unknown to the model: its value is known only if the record lacks it
                 return unchanged - miss if kind == "unavailable" else None
-            if requested[exam_of[action]]:  # again: the result is repeated free of charge, or still unavailable
+            if requested[exam_of[action]]:  # a repeated result is free of charge; a missing one costs again
                 return unchanged if kind == "repeat" else unchanged - miss
             return diagnosed + float(gain[exam_of[action]])
 

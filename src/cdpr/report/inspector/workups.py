@@ -35,7 +35,7 @@ class View:
 
     - ``cases``: the cases by id; ``credit``: process rewards with the continuations behind them, by id of the case.
     - ``oracle``: judges decisions on the cases with the ids ``chosen`` (None: the model behind the cases is not known).
-    - ``rated``: digests of the states that the expert study had rated.
+    - ``rated``: digests of the states on which the raters of the expert study scored decisions.
     - ``whole_record``: whether the agent sees the whole record at once, and so takes no decisions.
     """
 
@@ -50,7 +50,8 @@ class View:
 
     async def episodes(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
         """Return the episodes of an evaluation's rows as JSON values. Raises InspectorError where a case is missing, or
-        where its requests are now answered otherwise than when it was evaluated."""
+        where the environment now answers its requests otherwise than when it was evaluated."""
+        # Rows may name cases by pseudonyms.
         cases = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
         episodes = []
         for row in rows:
@@ -66,7 +67,7 @@ class View:
         credit = self.credit.get(case.note_id)
         if credit and row.decoding not in credit.decodings:
             credit = None
-        # The credit of a case has one episode per decoding.
+        # The credit of a case covers one episode per decoding; `index` is the number of this one.
         index = credit.decodings.index(row.decoding) if credit else 0
         replies = credit.replies[index] if credit else row.replies
         fields = {
@@ -95,7 +96,8 @@ class _Decisions:
         self.view, self.episode, self.credit, self.index = view, episode, credit, index
         self.settings, self.case = view.settings, episode.case
         self.exam_name = exam_names(self.case)
-        # The number of the state among `credit.states` of each decision that has credit; forced decisions have none.
+        # By the index t of each decision that has credit, the index of its state in `credit.states`. Forced decisions
+        # have no credit. A visit of a state is a pair (episode, decision).
         self.state_of: dict[int, int] = {}
         for number, state in enumerate(credit.states if credit else ()):
             self.state_of |= {t: number for visited, t in state.visits if visited == index}
@@ -121,7 +123,8 @@ class _Decisions:
             yield fields
 
     def _show(self, action: ActionKey) -> list[str]:
-        """Return an action as [kind, text], with the text in the form that the page may show."""
+        """Return an action as [kind, text], with the text in the form that the page may show. The text is a diagnosis
+        where the kind is ``end``, else an examination."""
         kind, text = action
         return [kind, show_text(self.settings, self.case, text if kind == "end" else self.exam_name(text))]
 
@@ -132,7 +135,7 @@ class _Decisions:
         if self.view.oracle is None or forced or self.case.note_id not in self.view.chosen:
             return None
         candidates = self.credit.states[self.state_of[t]].candidates if self.credit and t in self.state_of else ()
-        others = [candidate.action for candidate in candidates]
+        others = [candidate.action for candidate in candidates]  # the actions to which credit compared the one taken
         return self.view.oracle.opinion(self.episode.states[t], action_of(self.episode.steps[t]), others)
 
     def _opinion_fields(self, opinion: Opinion) -> Fields:
@@ -164,16 +167,16 @@ class _Decisions:
             if opinion:
                 candidate["true"] = _round(opinion.values[value.action])
             candidates.append(candidate)
-        # What is left of them was not compared and has no value.
+        # The actions left in `shares` were sampled but not compared, so they have no value.
         candidates += [{"act": self._show(action), "share": _round(share)} for action, share in shares.items()]
         return {"entropy": _round(state.entropy), "why": self.credit.selected[self.index][t],
                 "process": _round(self.credit.process[self.index][t]), "candidates": candidates}  # fmt: skip
 
     def _ending_fields(self, end: Ending) -> Fields:
-        """Return a continuation of an episode as a JSON value. ``cut`` says that it reached the horizon H, where a
-        diagnosis was forced."""
+        """Return a continuation of an episode as a JSON value. Its ``cut`` says that it reached the horizon H, the most
+        requests that a continuation may make, so that its diagnosis was forced."""
         credit = self.settings.credit
-        # A suffix of an episode that is longer than the horizon may have been kept as it is.
+        # A continuation may be the end (suffix) of an evaluated episode. One longer than the horizon may be kept whole.
         kept_whole = end.source == "suffix" and credit.cache.long_suffixes == "keep"
         requests = sum(kind != "end" for kind, _ in end.path)
         return {

@@ -76,7 +76,8 @@ def _write_dataset(
     settings: Settings, path: Path, results: Path, folder: Path, dataset: str, rated: Collection[str]
 ) -> list[Fields]:
     """Write the cases of a data set, and the episodes of every run on them, below the inspector's ``folder``. ``path``
-    is the file of the cases, and ``rated`` are digests of states that the expert study had rated.
+    is the file of the cases, ``results`` the results folder, and ``rated`` are the digests of the states on which the
+    raters of the expert study scored decisions.
 
     Returns an entry per run for the inspector's index. A run that was not evaluated is left out, with a message.
     """
@@ -84,11 +85,12 @@ def _write_dataset(
     evaluations = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
     check_provenance(settings, evaluations.values())
     cases = {case.note_id: case for case in iterate_records(path, "test")}
+    # The cases whose decisions get credit and the oracle's opinion.
     chosen = {case.note_id for case in chosen_cases(settings, path)}
     credentialed = any(case.credentialed for case in cases.values())
     environment = open_environment(settings, credentialed=credentialed)
     oracle = Oracle(settings, dataset) if is_synthetic(settings, dataset) else None
-    # One script for the episodes of each run, then one for the cases themselves.
+    # First a script for the episodes of each run, then one for the cases themselves.
     entries = []
     for run, evaluation in evaluations.items():
         if not evaluation.exists():
@@ -121,6 +123,6 @@ def _case_fields(settings: Settings, cases: Mapping[str, CaseRecord], chosen: Co
             fields["summary"] = case.case_summary
             fields["results"] = {exam_name(exam): text for exam, text in results.items()}
             if case.credentialed:
-                fields["digest"] = public_text(settings, case, case.note_id)  # its name in other results
+                fields["digest"] = public_text(settings, case, case.note_id)  # the pseudonym that other results show
         by_name[show_text(settings, case, case.note_id)] = fields
     return by_name
