@@ -213,13 +213,19 @@ def domain(dataset: str) -> str:
     return "in-domain" if dataset == IN_DOMAIN else "OOD"
 
 
-def tier_mark(settings: Settings) -> str:
-    """Return the words that every table and figure shows about the scale of the experiment and the origin of its cases,
-    such as ``tier: demo — synthetic hospital``. Where only some data sets are synthetic, they are listed."""
+def synthetic_origin(settings: Settings) -> str:
+    """Return ``synthetic hospital`` where the cases of all benchmarks are synthetic; where those of some are, their
+    labels (``synthetic: MIMIC-IV, Private``); else an empty text."""
     synthetic = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
     if len(synthetic) == len(DATASETS):
-        return f"tier: {settings.tier} — synthetic hospital"
-    return f"tier: {settings.tier}" + (f" — synthetic: {', '.join(synthetic)}" if synthetic else "")
+        return "synthetic hospital"
+    return f"synthetic: {', '.join(synthetic)}" if synthetic else ""
+
+
+def tier_mark(settings: Settings) -> str:
+    """Return the words that every table and figure shows about the scale of the experiment and the origin of its cases,
+    such as ``tier: demo — synthetic hospital``."""
+    return " — ".join(filter(None, (f"tier: {settings.tier}", synthetic_origin(settings))))
 
 
 def judge_labels(settings: Settings) -> tuple[str, str]:

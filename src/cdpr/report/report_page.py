@@ -22,7 +22,7 @@ from .comparisons import ACCURACY, AEC, METHOD, UTILITY, interval_columns, outco
 from .data_card import card_sections
 from .effort import spent_part
 from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
-from .methods import DATASETS, IN_DOMAIN, OURS, Method, is_synthetic, main_methods, open_datasets, tier_mark
+from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
 from .page_runs import Artifact, Links, Records, anchor, shared_runs
 from .results import Results
 from .sample_case import CREDENTIALED
@@ -136,18 +136,12 @@ def _join_intervals(text: str) -> str:
 def banner(settings: Settings) -> tuple[str, str]:
     """Return the two halves of the banner at the top of the page: where cases and policy come from, and what this means
     for the numbers."""
-    synthetic = [label for name, label in DATASETS.items() if is_synthetic(settings, name)]
-    origins = []
-    if synthetic:
-        all_are_synthetic = len(synthetic) == len(DATASETS)
-        origins.append("synthetic hospital" if all_are_synthetic else f"synthetic: {', '.join(synthetic)}")
-    if settings.policy.model == "tiny":
-        origins.append("tiny policy")
-    if not origins:
+    tiny = "tiny policy" if settings.policy.model == "tiny" else ""
+    origin = ", ".join(filter(None, (synthetic_origin(settings), tiny)))
+    if not origin:
         return f"Tier: {settings.tier}", "The cases are the user's own files."
     if settings.tier == "miniature":
         return "Miniature", "everything in small, for tests: its numbers mean nothing"
-    origin = ", ".join(origins)
     return origin[0].upper() + origin[1:], "shows the method, not the paper's numbers"
 
 
