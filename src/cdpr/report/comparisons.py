@@ -58,12 +58,10 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
 def describe_changes(changes: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
     """Return a sentence about each measured difference (:func:`describe_change`). It begins with the data set where the
     rows are of several."""
-    datasets = {change["dataset"] for change in changes}
-    sentences = []
-    for change in changes:
-        if "reason" not in change:
-            sentence = describe_change(change, metrics)
-            sentences.append(f"{change['dataset']}: {sentence}" if len(datasets) > 1 else sentence)
+    measured = [change for change in changes if "reason" not in change]
+    sentences = [describe_change(change, metrics) for change in measured]
+    if len({change["dataset"] for change in changes}) > 1:
+        sentences = [f"{change['dataset']}: {sentence}" for change, sentence in zip(measured, sentences, strict=True)]
     return sentences
 
 

@@ -4,6 +4,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,11 +56,9 @@ class Curves:
         last = has_value.shape[1] - 1
         # A segment ends at the last point of a seed.
         ends = [point for point in range(last) if (has_value[:, point] != has_value[:, point + 1]).any()]
-        start = 0
-        for end in (*ends, last):
+        for start, end in pairwise((0, *ends, last)):  # neighbouring segments share a point
             seeds = has_value[:, end]
             yield replace(self, values={name: table[seeds, start : end + 1] for name, table in self.values.items()})
-            start = end  # neighbouring segments share a point
 
     def divergence_points(self, axis: str, metric: str) -> np.ndarray:
         """Return axis and metric at the last validation of each run that diverged, an array [runs, 2]. Runs without a

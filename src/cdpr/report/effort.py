@@ -40,9 +40,9 @@ def spent_part(settings: Settings) -> list[tuple[str, Table]]:
     if not bills:
         return []
     total: Row = {"system": "In all", "system_mark": "total"}
-    for name, value in bills[0].items():
-        if not isinstance(value, str):
-            total |= {name: sum(bill[name] for bill in bills), f"{name}_mark": "total"}
+    summed = [name for name, value in bills[0].items() if not isinstance(value, str)]  # counts and dollars
+    for name in summed:
+        total |= {name: sum(bill[name] for bill in bills), f"{name}_mark": "total"}
     return [layout.table(settings, "effort.spent", [*bills, total])]
 
 

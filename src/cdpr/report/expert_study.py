@@ -56,8 +56,7 @@ def _ends(estimate: Interval) -> tuple[float, float, float]:
     """Return value, low end and high end of an interval. An undefined value is NaN. Where the interval has no ends,
     both are the value, so that it is drawn without a bar."""
     value = math.nan if estimate.value is None else estimate.value
-    low = value if estimate.low is None else estimate.low
-    high = value if estimate.high is None else estimate.high
+    low, high = (value if end is None else end for end in (estimate.low, estimate.high))
     return value, low, high
 
 

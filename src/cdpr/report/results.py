@@ -185,8 +185,8 @@ class Results:
         row["k"] = "+".join(map(str, right))
         row["k_text"] = f"{row['k']} / {runs}×{cases}" if runs > 1 else f"{row['k']} / {cases}"
         row["cost_median"], row["cost_p90"] = map(float, np.quantile(rows.cost_usd, [0.5, 0.9]))
-        diagnoses = rows.gold[:cases]  # the rows of the first run have every case once
-        row["chance"] = int(diagnoses.value_counts().iloc[0]) / cases
+        # The rows of the first run, which have every case once.
+        row["chance"] = int(rows.gold[:cases].value_counts().iloc[0]) / cases
         return row
 
     def resample(self, values: np.ndarray, dataset: str) -> np.ndarray:
