@@ -20,8 +20,8 @@ tokens' probabilities, which does not shrink with the length of the name; for na
 
 
 def true_names(case: CaseRecord) -> list[str]:
-    """List the names of the true disease that a policy may write: the canonical name, and the name on record if it
-    differs. A disease without a canonical name has only the latter."""
+    """List the names of the true disease that a policy may write: the canonical name, then the name on record if it is
+    another one. Without a canonical name, only the name on record."""
     truth = case.diagnosis_results
     term = diagnoses().find(truth)
     return list(dict.fromkeys([term.name, truth] if term else [truth]))
@@ -38,8 +38,9 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
         means per token."""
         # Forced: the belief is a probability on condition that the policy diagnoses now.
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
-        if measure == "per_token":
+        if measure == "per_token":  # no probabilities, so they cannot be summed
             return max(math.exp(fmean(turn.logprobs)) for turn in turns)
+        # The names exclude each other, so their probabilities are summed; rounding may bring the sum above 1.
         return min(1.0, math.fsum(math.exp(math.fsum(turn.logprobs)) for turn in turns))
 
     distinct = {state.key: state for state in states}
@@ -50,7 +51,7 @@ def values_by_token(policy: Policy, turn: Turn, before_name: float, from_name: f
     """Return one value for each token of the reply ``turn``, which gives a diagnosis: ``before_name`` for the tokens
     before the name of the disease ("FINAL_DIAGNOSIS:"), ``from_name`` for those of the name and after it.
 
-    The former tokens decide *that* the policy diagnoses, the latter *what*; so they get different advantages or
-    weights."""
+    The tokens before the name decide *that* the policy diagnoses, the others decide *what* it diagnoses. So the two get
+    different advantages or weights."""
     start = policy.name_start(turn)
     return (before_name,) * start + (from_name,) * (len(turn.token_ids) - start)

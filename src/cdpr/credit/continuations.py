@@ -23,8 +23,8 @@ from .belief import read_beliefs
 from .states import ActionKey, Node, action_of, display_key, state_identity
 
 MOST_PER_STATE = 32  # continuations kept of one state
-# A suffix of a trajectory that is cut gets a forced diagnosis, a reply with a number. These numbers begin here, far
-# above those of continuations, so that the two never share random numbers.
+# Where the end of a trajectory is longer than the horizon, it is cut, and a forced diagnosis is drawn for it. The
+# numbers of these replies begin here, far above those of continuations, so that the two never share random numbers.
 _FIRST_CUT_NUMBER = 1 << 20
 
 
@@ -141,7 +141,7 @@ class Draws:
         """
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
-        if forced and scored:
+        if forced and scored:  # no reply is drawn: the belief replaces the diagnosis, which costs nothing
             return await self._end_by_belief(state, dict.fromkeys(numbers, Continuation(0.0, Effort())))
         # All take one step. Those that diagnose end; the others are grouped by the text of their reply.
         steps = await self.draw_steps(state, numbers, forced)
@@ -174,8 +174,8 @@ class Draws:
 
 @dataclass
 class Entry:
-    """The continuations of one state in the rollout cache. ``drawn`` counts all that were requested so far, also failed
-    ones. It is also the number that the next continuation gets, so that no number is used twice."""
+    """The continuations of one state in the rollout cache. ``drawn`` counts all that were requested so far, with those
+    that failed. The next continuation gets it as its number, so that no number is used twice."""
 
     drawn: int = 0
     continuations: list[Continuation] = field(default_factory=list)
@@ -213,9 +213,10 @@ class Pool:
 class Pools:
     """All pools of continuations of one group.
 
-    ``nodes`` are the states that the group visits (:func:`~.states.build_tree`). ``cache`` has the continuations of
-    earlier groups by the key of the state. ``rollouts(key)`` returns the object that draws continuations for the pool
-    ``key``. ``pools`` has each pool by the key of its state; without a cache, by the node and the action before it.
+    ``nodes`` are the states that the group visits (:func:`~.states.build_tree`). ``credit`` is the section ``credit``
+    of the settings. ``cache`` has the continuations of earlier groups by the key of the state. ``rollouts(key)``
+    returns the object that draws continuations for the pool ``key``. ``pools`` has each pool by the key of its state;
+    without a cache, by the node and the action before it.
     """
 
     group: Sequence[Trajectory]
@@ -248,7 +249,7 @@ class Pools:
         """
         rule, wanted = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
-            return Pool(child, [], [], range(wanted))
+            return Pool(child, suffixes=[], known=[], numbers=range(wanted))
         entry = self.cache.get(key, Entry())
         # Which suffixes of the group's own trajectories may be used.
         reuses_group = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self.behind_branching)
@@ -259,8 +260,8 @@ class Pools:
         cached, first_number = len(entry.continuations), entry.drawn
         missing = wanted - cached - len(suffixes)
         if rule.fill == "strict" and missing > 0:
-            return Pool(child, [], [], range(first_number, first_number + wanted))
-        if missing <= 0:
+            return Pool(child, suffixes=[], known=[], numbers=range(first_number, first_number + wanted))
+        if missing <= 0:  # enough are at hand: only a cached state grows, up to the size of an entry
             missing = max(0, min(rule.grow, MOST_PER_STATE - cached)) if cached else 0
         return Pool(child, suffixes, list(entry.continuations), range(first_number, first_number + missing))
 
@@ -360,7 +361,7 @@ def step_advantages(
 
     ``values`` are V(s_0) ... V(s_T), one per decision; V is 0 after the last decision. The reward r_t is the return of
     decision t alone by ``return_of``; only the last decision can be right. ``decay`` is called lambda in the source: 0
-    credits a decision with its own d_t alone, 1 with the sum of all later ones.
+    credits a decision with d_t alone, 1 with the sum of d_t and all later ones.
     """
     last = len(trajectory.steps) - 1
     next_values = [*values[1:], 0.0]
@@ -368,6 +369,6 @@ def step_advantages(
     for t, step in enumerate(trajectory.steps):
         reward = return_of(trajectory.correct if t == last else False, step.effort)
         advantages.append(reward + next_values[t] - values[t])
-    for t in range(last - 1, -1, -1):
+    for t in range(last - 1, -1, -1):  # backwards, because A_t needs A_{t+1}
         advantages[t] += decay * advantages[t + 1]
     return advantages

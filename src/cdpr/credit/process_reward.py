@@ -32,8 +32,8 @@ def baseline(
     """Compute the baseline of a state, which R_proc subtracts from the value U_hat of an action. ``values`` are U_hat
     of the candidates A_c(s), ``p_hat`` their estimated probabilities, both by action.
 
-    ``rule`` is ``credit.baseline``: the mean of the values (``uniform``), their mean weighted by p_hat
-    (``policy_weighted``), or their mean without the action ``taken`` (``leave_one_out``). Returns None where no
+    ``rule`` is ``credit.baseline``. Under ``uniform`` the baseline is the mean of the values; under ``policy_weighted``
+    their mean weighted by p_hat; under ``leave_one_out`` their mean without the action ``taken``. Returns None where no
     candidate is left.
     """
     actions = [a for a in values if rule != "leave_one_out" or a != taken]
@@ -64,7 +64,7 @@ class ProcessReward:
         """Start with an empty rollout cache of at most ``credit.cache.capacity`` states. When it is full, the state
         whose continuations were stored longest ago is removed."""
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(self.credit.cache.capacity)
-        # The iteration whose policy drew the cached continuations; 0 for a frozen policy; None while nothing is cached.
+        # The iteration whose policy drew the cached continuations: 0 for a frozen policy, None before the first group.
         self.version: int | None = None
 
     def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
@@ -167,7 +167,7 @@ class GroupCredit:
         # Record every state, and reward the decisions of the trajectories for which it was selected.
         for key, node in nodes.items():
             values = tuple(map(self._value, candidates.get(key, ())))
-            # The tokens of the first reply that takes each action.
+            # The tokens of the first reply that takes each action; reversed, so that it replaces later ones.
             tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
             reason = states.selection_reason(key, disagreed, credit) if key in all_selected else ""
@@ -177,17 +177,22 @@ class GroupCredit:
         self._sum_counts()
 
     def disagreed_states(self, rule: Credit) -> set[tuple]:
-        """Return the keys of the states S_cache: trajectories of the group take different actions there, and then
-        differ in outcome or effort (:func:`~.states.disagreed_decisions`). ``rule`` is the section ``credit`` of the
-        settings."""
+        """Return the keys of the states at which trajectories of the group disagree: they take different actions there,
+        and then differ in outcome or effort (:func:`~.states.disagreed_decisions`). The paper calls this set S_cache.
+        ``rule`` is the section ``credit`` of the settings."""
         visits = states.disagreed_decisions(self.group, rule)
         return {key for key, node in self.nodes.items() if not visits.isdisjoint(node.visits)}
 
     def select_states(
         self, disagreed: set[tuple], uncertainty: Mapping[tuple, float], rule: Credit
     ) -> list[list[tuple]]:
-        """Select states for credit: returns for each trajectory the keys of its selected states S*(tau). ``disagreed``
-        is S_cache, ``uncertainty`` is U(s) by key, ``rule`` the section ``credit`` of the settings."""
+        """Select the states whose decisions are rewarded: returns for each trajectory of the group the keys of its
+        selected states (S*(tau) in the paper), at most ``credit.max_states``.
+
+        Two kinds of states are selected: those at which trajectories disagree, and those at which the policy is
+        uncertain what to do next. ``disagreed`` has the keys of the first kind (:meth:`disagreed_states`).
+        ``uncertainty`` has by key the entropy of the sampled next actions at a state, in nats; the second kind are the
+        states where it is at least ``credit.threshold``. ``rule`` is the section ``credit`` of the settings."""
         uncertain, limit = states.entropy_selected(uncertainty, rule), rule.max_states
         node_paths = states.list_paths(self.nodes, len(self.group))
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
@@ -274,8 +279,8 @@ class GroupCredit:
             if action not in u_hats:
                 self.report.unvalued += 1
                 continue
-            is_diagnosis = action[0] == "end"
-            u_hat = float(trajectory.correct) if is_diagnosis else u_hats[action]
+            kind, _ = action
+            u_hat = float(trajectory.correct) if kind == "end" else u_hats[action]  # "end": it is a diagnosis
             reference = baseline(candidate_u_hats, p_hat, action, self.credit.baseline)
             raw = 0.0 if reference is None else u_hat - reference
             if not math.isfinite(raw):
@@ -303,8 +308,8 @@ class GroupCredit:
         return self._draws_of(self.process.continuation_policy, ("continuation", self.process.version, *apart))
 
     def _draws_of(self, policy: Policy, stream: tuple) -> Draws:
-        """Get the object that draws replies of a policy with the random numbers of ``stream`` (a name as a tuple, part
-        of every seed). The first call for a stream creates it."""
+        """Get the object that draws replies of a policy with the random numbers of ``stream``: a tuple that is part of
+        the seed of every reply. The first call for a stream creates the object."""
         if stream not in self.draws:
             self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream, self.credit.verdicts)
         return self.draws[stream]

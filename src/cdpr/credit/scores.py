@@ -19,8 +19,8 @@ ProcessRewards = Sequence[float | None]
 
 
 def weighted_rewards(process: ProcessRewards, credit: Credit) -> list[float]:
-    """Weight the process rewards of a trajectory (equation "combined reward"). Returns beta R_proc for each decision, 0
-    where its state was not selected or its action has no value."""
+    """Multiply the process rewards of a trajectory by beta (equation "combined reward"). Returns beta R_proc for each
+    decision, 0 where its state was not selected or its action has no value."""
     return [credit.beta * (r or 0.0) for r in process]
 
 
@@ -28,8 +28,9 @@ def step_scale(processes: Sequence[ProcessRewards], rule: str) -> float:
     """Compute the number by which the step-level process rewards of a batch are divided.
 
     ``processes`` has R_proc of each decision for every trajectory, None without a reward. ``rule`` is
-    ``credit.step_scale``: ``none`` gives 1, ``credited`` the root mean square over the decisions with a reward, ``all``
-    that over all decisions, with 0 for those without. It is also 1 where all rewards are zero.
+    ``credit.step_scale``. Under ``none`` the number is 1. Under ``credited`` it is the root mean square of the rewards
+    over the decisions that have one; under ``all`` over all decisions, where a missing reward counts as 0. It is also 1
+    where all rewards are zero.
     """
     counted = [r for process in processes for r in process if r is not None or rule == "all"]
     rewards = [r or 0.0 for r in counted]
@@ -192,7 +193,7 @@ def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
     than two values. ``statistics.correlation`` is not used, because its last bits differ between versions of Python."""
     if len(first) < 2:
         return 0.0
-    x, y = [value - fmean(first) for value in first], [value - fmean(second) for value in second]  # centred
+    x, y = ([value - fmean(values) for value in values] for values in (first, second))  # centred
     norm = math.sqrt(math.fsum(value * value for value in x) * math.fsum(value * value for value in y))
     return math.fsum(map(operator.mul, x, y)) / norm if norm else 0.0
 

@@ -11,6 +11,8 @@ from ..cases import normalise
 from ..environment.state import FinalDiagnosis, State, Step, Trajectory
 from ..settings.credit import Credit
 
+Suffix = tuple[Trajectory, int]
+"""The end of an episode, a pair (trajectory, t): the trajectory from its decision t on."""
 ActionKey = tuple[str, str]
 """Identity of an action, by which equal actions at a state are recognised, such as ``("result", "Lactate")``: the kind
 of the observation that answered it, and the examination. Requests in other words for the same examination are one
@@ -115,21 +117,18 @@ def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """The differences between two ends of episodes from which they count as disagreeing: ``tests`` in the number of
-    issued examinations, ``cost_usd`` in US dollars, ``unavailable`` in the number of infeasible requests. The paper
-    gives no numbers (docs/deviations.md, D9)."""
+    """How much two ends of episodes must differ at least to count as disagreeing, in one of three amounts: ``tests``,
+    the number of issued examinations; ``cost_usd``, US dollars; ``unavailable``, the number of infeasible requests. The
+    paper gives no numbers (docs/deviations.md, D9)."""
 
     tests: float = 1
     cost_usd: float = 10.0
     unavailable: float = 1
 
 
-def materially_differ(
-    suffix: tuple[Trajectory, int], other: tuple[Trajectory, int], bounds: Disagreement = Disagreement()
-) -> bool:
+def materially_differ(suffix: Suffix, other: Suffix, bounds: Disagreement = Disagreement()) -> bool:
     """Whether the ends of two episodes differ in their outcome, or in their effort by at least one of ``bounds``
-    (section "Rollout Cache"). Each end, ``suffix`` and ``other``, is a pair (trajectory, t): the trajectory from its
-    decision t on."""
+    (section "Rollout Cache")."""
     effort, other_effort = (trajectory.effort(decision) for trajectory, decision in (suffix, other))
     return (
         suffix[0].correct != other[0].correct
@@ -159,8 +158,9 @@ def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tupl
 
 
 def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:
-    """Select S_ent: the keys of the states whose uncertainty U(s) is at least eta, ``credit.threshold`` (equation
-    "entropy set"); with ``credit.select_all`` all of them. ``uncertainty`` is U(s) by the key of the state."""
+    """Select the keys of uncertain states, S_ent: those whose uncertainty U(s) is at least eta, ``credit.threshold``
+    (equation "entropy set"); with ``credit.select_all`` all of them. ``uncertainty`` is U(s) by the key of the
+    state."""
     return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
 
 
@@ -184,9 +184,9 @@ def select_states(
 ) -> list[tuple]:
     """Select the states of one trajectory for credit, S*(tau): returns their keys (equation "unified selection").
 
-    ``keys`` are those of the trajectory's states. Selected are the states in ``disagreed`` (S_cache) and those in
-    ``uncertain`` (S_ent). Where they are more than ``limit``, disagreed ones come first, and then the most uncertain
-    by ``uncertainty``, U(s) by key."""
+    ``keys`` are those of the trajectory's states. Selected are the states in ``disagreed``, at which trajectories act
+    and end differently (S_cache), and those in ``uncertain``, at which the policy is uncertain (S_ent). Where they are
+    more than ``limit``, disagreed ones come first, and then the most uncertain by ``uncertainty``, U(s) by key."""
     selected = [key for key in keys if key in disagreed or key in uncertain]
     if limit is None:
         return selected
@@ -195,8 +195,8 @@ def select_states(
 
 
 def selection_reason(key: tuple, disagreed: set[tuple], credit: Credit) -> str:
-    """Say why the selected state ``key`` was selected: ``disagreed`` (it is in S_cache), ``all`` (every state is
-    selected) or ``entropy`` (it is uncertain enough)."""
+    """Say why the selected state ``key`` was selected: ``disagreed`` (trajectories disagree there), ``all`` (every
+    state is selected) or ``entropy`` (it is uncertain enough)."""
     if key in disagreed:
         return "disagreed"
     return "all" if credit.select_all else "entropy"

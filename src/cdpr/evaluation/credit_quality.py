@@ -45,7 +45,7 @@ SWEEPS = {
     "cache.reuse_group": ("none", "branching", "every"),
 }
 SCORED = ((0, 1), (1, 1), (1, 2), (3, 2), (3, 4))  # (horizon, continuations) under scored verdicts
-VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)
+VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)  # of every state, for VinePPO
 Group = Sequence[Trajectory]
 
 
@@ -91,6 +91,7 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     for estimator in estimators:
         estimates = [replicate[estimator.setting] for replicate in replicates]
         tokens_per_decision = sum(e.tokens for e in estimates) / len(replicates) / len(truth.decisions)
+        # Whether this is CDPR as the settings have it: the changed setting has its usual value.
         default = estimator.name == "cdpr" and estimator.value == attrgetter(estimator.sweep)(settings.credit)
         row = {"estimator": estimator.name, "sweep": estimator.sweep, "value": estimator.value, "default": default}
         errors = measure_errors(np.array([e.advantages for e in estimates]), truth)
@@ -113,14 +114,18 @@ def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
     units of utility except for correlation and share.
 
     ``bias`` is the mean error over decisions, in which errors of opposite sign cancel, and ``bias_error`` its standard
-    error over cases. ``bias_examinations`` and ``bias_diagnoses`` are means over requests and over diagnoses.
-    ``bias_rms`` is the root mean square of the bias of single decisions, without the noise of estimates and truth.
-    ``variance`` is that between replicates, ``rmse`` the root mean square error. ``rank_correlation`` is Spearman's
+    error over cases. ``bias_examinations`` is the same mean over requests alone, ``bias_diagnoses`` over diagnoses
+    alone. ``bias_rms`` is the root mean square of the bias of single decisions. ``variance`` is the variance between
+    replicates, a mean over decisions; ``rmse`` the root mean square error. ``rank_correlation`` is Spearman's
     correlation with the true advantages. ``right_signs`` is the share of estimates with the true sign, among the
     decisions whose true sign is known: the advantage is more than two standard errors from 0.
 
-    All replicates have the same episodes. What is due to the choice of these is part of the bias of a decision and of
-    ``rmse``, not of ``variance``.
+    How ``bias_rms`` is freed from noise: an error is the bias of its decision, plus the noise of the estimate, plus
+    that of the measured truth. The three are independent, so the mean squared error is the sum of mean squared bias,
+    variance between replicates, and squared standard error of the truth; the last two are subtracted.
+
+    All replicates have the same episodes. So errors that come from the choice of these episodes count as bias of a
+    decision and in ``rmse``, not in ``variance``.
     """
     errors = estimates - truth.advantage
     bias = errors.mean(axis=0)  # of each decision
@@ -133,7 +138,7 @@ def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
         "bias_error": clustered_error(bias, [group for group, _, _ in truth.decisions]),
         "bias_examinations": _mean_or_zero(bias[~truth.ends]),
         "bias_diagnoses": _mean_or_zero(bias[truth.ends]),
-        "bias_rms": max(0.0, square - variance - noise_of_truth) ** 0.5,
+        "bias_rms": max(0.0, square - variance - noise_of_truth) ** 0.5,  # the difference of estimates may be below 0
         "variance": variance,
         "rmse": square**0.5,
         "rank_correlation": float(np.mean([rank_correlation(row, truth.advantage) for row in estimates])),
@@ -156,7 +161,7 @@ def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
     count = len(set(clusters))
     if count < 2:
         return 0.0
-    sums = np.bincount(clusters, weights=values - values.mean())  # of the deviations in each cluster
+    sums = np.bincount(clusters, weights=values - values.mean())  # of the deviations from the mean, by cluster
     return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(values))
 
 
@@ -226,15 +231,18 @@ async def measure_truth(
 async def true_advantages(
     draws: Draws, group: Group, count: int, return_of: ReturnOf
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Estimate A(s, a) of each decision of a group from ``count`` continuations of every state, drawn to the end of the
-    episode. Returns for each trajectory the advantages and their standard errors, two arrays [decisions].
+    """Estimate A(s, a) = Q(s, a) - V(s) of each decision of a group from ``count`` continuations of every state, drawn
+    to the end of the episode. Returns for each trajectory the advantages and their standard errors, two arrays
+    [decisions].
 
     V(s) is the mean return of the continuations of s. Q(s, a) is V of the next state plus the step's own return; for a
-    diagnosis it is the return of its verdict. Two states are the same only if all replies before them are.
+    diagnosis it is the return of its verdict.
 
-    Continuation k of a state and continuation k of the next state depend on each other. So the advantages are computed
-    from the continuations k alone, for each k. These are independent, and their mean and standard error are returned.
+    Continuations of two states with the same number depend on each other: where both reach the same state, they have
+    the same replies from there on. So for each number all advantages are computed from the continuations with this
+    number alone. The results of different numbers are independent; their mean and its standard error are returned.
     """
+    # By the prompt: here two states are the same only if all replies before them are.
     states = {state.prompt_key: state for trajectory in group for state in trajectory.states}
     calls = [whole_returns(draws, state, range(count), return_of) for state in states.values()]
     returns = dict(zip(states, await asyncio.gather(*calls), strict=True))
@@ -359,6 +367,7 @@ class Replicate:
         """Estimate the advantages as VinePPO does: r + V(s') - V(s), with V from ``count`` continuations of each state
         to the end of the episode."""
         return_of, groups = utility_of(self.settings), self.truth.groups
+        # With the seed and the stream of CDPR's own draws, so that both estimators share replies.
         draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
         calls = [state_values(draws[g], group, range(count), return_of) for g, group in enumerate(groups)]
         values = await asyncio.gather(*calls)

@@ -67,6 +67,9 @@ class CreditedCase(BaseModel):
     """The evaluated episodes of one case, one per decoding, and the credit of their decisions: a line of the file that
     :func:`credit_workups` writes.
 
+    ``decodings`` names the decoding of each episode, ``replies`` has the texts of its replies. ``forced`` says that its
+    last reply had to be a diagnosis, ``outcomes`` that its diagnosis is right.
+
     ``process[i][t]`` is R_proc of decision t of episode i (None where forced, or without a value). ``selected[i][t]``
     is the reason why training would select its state for credit (empty: it would not). ``states`` are the states of the
     episodes, without token ids. ``endings[s][c]`` are the continuations of candidate c of state s. A line names
@@ -87,8 +90,8 @@ class CreditedCase(BaseModel):
 
 
 def read_credit(path: Path) -> Iterator[CreditedCase]:
-    """Yield the credited cases in a gzip file, one per line. Raises pydantic's ValidationError for a line that is
-    none."""
+    """Yield the credited cases in a gzip file, one per line. Raises pydantic's ValidationError for a line that is not a
+    credited case."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         yield from map(CreditedCase.model_validate_json, lines)
 
@@ -129,8 +132,8 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
 
 @dataclass
 class Crediting:
-    """Credits every decision of evaluated episodes. ``open_policy`` opens the evaluated policy at a temperature (0:
-    greedy). ``continues`` is the policy that acts after candidate actions (None: the evaluated policy)."""
+    """Credits every decision of evaluated episodes. ``open_policy(temperature)`` opens the evaluated policy; 0 is
+    greedy decoding. ``continues`` is the policy that acts after candidate actions (None: the evaluated policy)."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -141,7 +144,8 @@ class Crediting:
     def process(self) -> ProcessReward:
         """CDPR's process reward, with settings under which every state gets a value."""
         settings, policy = self.settings, self.open_policy(self.settings.training.temperature)
-        # Evaluated episodes are no draws at the temperature of training: p_hat comes from the n_s probes alone.
+        # The evaluated episodes were not drawn at the temperature of training, so the probabilities of actions, p_hat,
+        # are estimated from sampled next actions alone, without those of the episodes ("apart").
         credit = credit_every_state(settings.credit).model_copy(update={"own_actions": "apart"})
         continues, seed = self.continues or policy, derive_seed(SEED, "credit")
         return ProcessReward(self.environment, policy, continues, credit, settings.utility, seed)
@@ -202,7 +206,7 @@ class Crediting:
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
         pool = credit.pools.pool_of(key, value.action, node.state.after(step))
-        # Nothing is cached between batches here, so there is no third source.
+        # Nothing is cached between batches here, so the pool's third source, ``known``, is empty.
         sources: dict[Source, list[Continuation]] = {"suffix": pool.own, "fresh": pool.fresh}
         for source, continuations in sources.items():
             for end in continuations:

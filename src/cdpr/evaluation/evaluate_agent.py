@@ -90,7 +90,7 @@ def evaluate(
     refreshed before every batch, so that a resumption changes no result. Raises as
     :func:`~cdpr.agents.build.build_agent`.
     """
-    # Open judges and environment; which decodings, and which cases together.
+    # Open the environment with its judges; divide the cases into batches that run together.
     started, retries = time.perf_counter(), 0
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     environment = open_environment(settings, credentialed=credentialed)
@@ -100,8 +100,8 @@ def evaluate(
     batches = [cases[start : start + EPISODES_AT_ONCE] for start in range(0, len(cases), EPISODES_AT_ONCE)]
     SYSTEM.set(run)  # calls of models are recorded under this name
     state.mkdir(parents=True, exist_ok=True)
-    # Run the episodes batch by batch, and append their rows to the file of unfinished work. One event loop for all
-    # batches: each would open connections of its own, and close none.
+    # Run the episodes batch by batch, and append their rows to the file of unfinished work. All batches share one event
+    # loop, since every loop opens connections of its own, and closes none.
     with (state / "evaluation.jsonl").open("a+b") as file, asyncio.Runner() as loop:
         file.seek(0)
         for decoding in decodings:
@@ -143,7 +143,7 @@ def _skip_rows(file: BinaryIO, note_ids: Sequence[str], decoding: Decoding) -> b
     ``decoding``. If so, leave the position behind them and return True. Otherwise cut off the rest of the file, such
     as an incomplete batch, and return False."""
     start = file.tell()
-    with contextlib.suppress(ValidationError):  # of an incomplete line
+    with contextlib.suppress(ValidationError):  # a kill may have left an incomplete line
         rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(note_ids))]
         if [(row.note_id, row.decoding) for row in rows] == [(note_id, decoding) for note_id in note_ids]:
             return True
@@ -250,7 +250,8 @@ def record_judging(
     if second is None and not judge.counters and not matcher.counters:
         return None
     requests = [step.action.name for step in episode.steps if isinstance(step.action, RequestTest)]
-    matched_by = [matcher.match(name, case.key_pertinent_results_dict)[1] for name in requests]
+    matches = (matcher.match(name, case.key_pertinent_results_dict) for name in requests)
+    matched_by = [source for _, source in matches]  # table, model, or invalid: the model's answer was unreadable
     judging = Judging(n_matched=matched_by.count("model"), n_unmatched=matched_by.count("invalid"))
     if episode.diagnosis is None:
         return judging
@@ -283,4 +284,4 @@ def whole_record_effort(case: CaseRecord) -> Effort:
     once."""
     physical = sum(map(is_physical, case.key_pertinent_results_dict))
     others = len(case.key_pertinent_results_dict) - physical
-    return Effort(others, others, physical=physical, cost_usd=whole_record_usd(case))
+    return Effort(issued=others, available=others, physical=physical, cost_usd=whole_record_usd(case))

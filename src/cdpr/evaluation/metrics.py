@@ -37,6 +37,7 @@ def metrics_by_name(*metrics: Metric) -> Mapping[str, Metric]:
     of the main table without ``short`` and ``about``. It runs when the module is imported, so that a mistake is found
     before any job."""
     for metric in metrics:
+        # Every metric needs a field; one of the main table also needs its texts.
         if metric.field not in EvaluationRow.model_fields or (metric.main and not (metric.short and metric.about)):
             raise TypeError(f"metric {metric.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
     return {metric.name: metric for metric in metrics}
@@ -57,7 +58,7 @@ METRICS = metrics_by_name(
     Metric("turns", "turns", "Turns"),
 )  # fmt: skip
 
-# Fields of a row that are no column of the frame: texts of a case and its agent, and what `judging_` columns hold.
+# Fields of a row that are not columns of the frame: texts, and ``judging``, whose fields become columns `judging_...`.
 _NOT_COLUMNS = {"obtained", "replies", "models", "judging"}
 
 
@@ -142,7 +143,7 @@ def estimate(name: str, by_seed: Iterable[float], draws: np.ndarray) -> dict[str
 
 def estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
     """Describe all :data:`METRICS` by the columns of :func:`estimate`. ``by_seed`` [seeds, metrics] has their values,
-    ``draws`` [resamples, metrics] their bootstrap values; the latter are also returned, as the column ``draws``."""
+    ``draws`` [resamples, metrics] their bootstrap values, which are also returned, as the column ``draws``."""
     row: dict[str, Any] = {"draws": draws}
     for column, name in enumerate(METRICS):
         row |= estimate(name, by_seed[:, column], draws[:, column])
@@ -150,8 +151,8 @@ def estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
 
 
 def average(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average rows of :func:`estimates`, one per data set, without weights, as in the paper's "Average" columns. The
-    bootstrap values can be averaged too: each data set resampled its own cases, and all resampled the seeds alike.
-    Raises ValueError when the rows differ in their number of seeds."""
+    """Average rows of :func:`estimates`, one per data set, without weights, as in the paper's "Average" columns.
+    Bootstrap values with the same number are averaged too, because they belong together: there all data sets resampled
+    the seeds alike, and each its own cases. Raises ValueError when the rows differ in their number of seeds."""
     values = np.array([[row[f"{name}_by_seed"] for name in METRICS] for row in rows])  # [data sets, metrics, seeds]
     return estimates(values.mean(axis=0).T, np.mean([row["draws"] for row in rows], axis=0))

@@ -24,24 +24,26 @@ from ..settings.schema import Utility
 from .row import EvaluationRow, read_rows
 from .significance import smallest_difference, wilson_interval
 
-# Assumed of methods that are not trained yet, in the terms of :func:`~.significance.standard_error`. Between three
-# methods with three seeds on 1,000 in-domain cases of an earlier demo, the share was .15 to .6 and the deviation up to
-# .015.
+# Assumed of methods that are not trained yet: the share of the variance over cases that all seeds have in common, and
+# the standard deviation between seeds (:func:`~.significance.standard_error`). Between three methods with three seeds
+# on 1,000 in-domain cases of an earlier demo, the share was .15 to .6 and the deviation up to .015.
 CASE_SHARE = 0.5
 SEED_SD = 0.01
-# A suitable base policy loses little accuracy by reading (at most this), but much in all, so by its choices (at least
-# this); both as fractions of the cases.
+# A suitable base policy loses accuracy by its choices of examinations, not by its reading of results. So the aims are,
+# as fractions of the cases: at most READING_AIM is lost by reading, at least GAIN_AIM by reading and choices together.
 READING_AIM, GAIN_AIM = 0.04, 0.10
-# The cost term of the utility divided by its test term: in the paper's own results, and the least aimed at here.
+# The cost term of the utility divided by its test term: in the paper's own results, and the least that is aimed at.
 PAPER_COST_TO_TEST, COST_TO_TEST_AIM = 7.0, 1.0
 # From this share of cases diagnosed at once, spending has collapsed.
 COLLAPSED = 0.9
 # Accuracy within this margin above the commonest diagnosis is near chance.
 CHANCE_MARGIN = 0.05
-# Agents that know the best choice: by utility, with prices at a discount, and without any examination.
+# Agents that know the exact posterior. The first maximises the utility, the second does so with prices at a discount,
+# the third diagnoses without any examination.
 REFERENCES = ("value_of_information", "discounted_information", "zero_test")
 
 Rows = Sequence[EvaluationRow]
+# Means in a headroom, and the field of the rows of each.
 _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility": "utility"}
 
 
@@ -131,9 +133,7 @@ def check_headroom(settings: Settings, job: Job) -> None:
     """Stage ``check_headroom``: measure what the policy before training can still learn, and whether the planned cases
     and seeds can show it. Writes ``preflight.json`` and prints its summary. A bad result is a warning, never an
     error."""
-    headrooms: list[Headroom] = []
-    resolutions: list[Resolution] = []
-    unavailable: dict[str, str] = {}
+    headrooms, resolutions, unavailable = list[Headroom](), list[Resolution](), dict[str, str]()
     # Measure headroom and resolution on each data set. ``acting`` are the rows of the policy's own choices,
     # ``immediate`` those of immediate diagnoses, both by decoding.
     for dataset in BENCHMARKS:
@@ -152,9 +152,10 @@ def check_headroom(settings: Settings, job: Job) -> None:
             exact = exact_accuracy(settings, dataset, cases, rows) if cases else None
             headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
-    # Compare the in-domain utilities with and without examinations: sampled as in training, where there are such rows.
-    in_domain = (_rows_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate"))
-    of_choices, at_once = (mean(rows.get("sampled") or next(iter(rows.values())), "utility") for rows in in_domain)
+    # Compare the in-domain utilities with and without examinations, of episodes sampled as in training if there are.
+    in_domain = [_rows_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate")]
+    compared = [by_decoding.get("sampled") or next(iter(by_decoding.values())) for by_decoding in in_domain]
+    of_choices, at_once = (mean(rows, "utility") for rows in compared)
     preflight = Preflight(
         warm_start=of_choices, immediate=at_once, safe=of_choices > at_once, headrooms=headrooms,
         resolutions=resolutions, unavailable=unavailable,
@@ -176,14 +177,17 @@ def measure_headroom(
     ``exact`` is the result of :func:`exact_accuracy`, ``references`` has the episodes of each agent in
     :data:`REFERENCES`. The last two are left out where the exact posterior is not known.
     """
-    aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
+    # The utility subtracts two terms: for the cost, and for the number of examinations.
+    aec, test_term = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
+    cost_term = weights.lambda_cost * aec / weights.cost_unit_usd
     figures: dict[str, Any] = {name: mean(rows, field) for name, field in _MEANS.items()}
     figures |= {"immediate": mean(immediate, "correct"), "at_once": sum(row.turns == 1 for row in rows) / len(rows)}
-    figures["chance"] = Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows)
+    figures["chance"] = max(Counter(row.gold for row in rows).values()) / len(rows)
     if references:
         figures["best_choice"] = accuracy_at_spend(aec, references)
+        # The first reference is the agent that maximises the utility.
         figures |= {"best_utility": mean(references[0], "utility"), "best_aec": mean(references[0], "cost_usd")}
-    figures["cost_to_test"] = weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None
+    figures["cost_to_test"] = cost_term / test_term if test_term else None
     return Headroom(dataset=dataset, decoding=rows[0].decoding, cases=len(rows), exact=exact, **figures)
 
 
@@ -226,8 +230,8 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     ``rows`` has the episodes of one policy under one decoding or two.
 
     The methods are not trained yet. It is assumed that they will differ, case by case, as the greedy and the sampled
-    episodes of that policy do; with a single decoding, as two independent policies of its accuracy. :data:`CASE_SHARE`
-    and :data:`SEED_SD` are assumed too.
+    episodes of that policy do. With a single decoding it is assumed that they differ as two policies of its accuracy
+    whose errors are independent. :data:`CASE_SHARE` and :data:`SEED_SD` are assumed too.
     """
     cases, figures = len(rows[0]), dict[str, Any]()
     for name, column in (("accuracy", "correct"), ("utility", "utility")):

@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike
 
 from ..seeding import derive_seed
 
-# Resamples drawn at a time: bounds memory to this many rows of one count per unit.
+# Resamples drawn at a time; a resample takes a row of memory with a number for each case or seed.
 BLOCK = 256
-_EXPERIMENTS, _DRAWS = 500, 1000  # simulated by `smallest_difference`, and resamples of each
+# Experiments that `smallest_difference` simulates, and resamples of each.
+_EXPERIMENTS, _DRAWS = 500, 1000
 
 
 class McNemar(NamedTuple):
@@ -39,7 +40,8 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
     if trials <= 0 or not 0 <= successes <= trials:
         raise ValueError(f"{successes} of {trials} is no proportion: need 0 <= successes <= trials and trials > 0")
-    z, n, p = float(ndtri(0.975)), int(trials), int(successes) / int(trials)
+    z, n, p = float(ndtri(0.975)), int(trials), int(successes) / int(trials)  # z: 95% are within z deviations
+    # Both terms are multiplied by 2n, as is the denominator.
     denominator = 2 * (n + z**2)
     center, half = (2 * n * p + z**2) / denominator, z / denominator * math.sqrt(4 * n * p * (1 - p) + z**2)
     return (center - half if successes else 0.0), (center + half if successes < trials else 1.0)
@@ -72,8 +74,9 @@ def narrowness(units: int) -> float:
     """Compute the factor by which a percentile interval over n ``units`` (at least 2) must be widened, such as 1.58 for
     5.
 
-    The variance of the resampled mean is (n - 1) / n of the true variance, and its quantiles are the normal's in place
-    of Student's. Source: Hesterberg, Am. Stat. 69 (2015), "narrowness bias" and the expanded percentile interval.
+    Resampled means are too narrow for two reasons: their variance is (n - 1) / n of the true one, and their quantiles
+    are those of the normal distribution, where Student's would be right. Source: Hesterberg, Am. Stat. 69 (2015),
+    "narrowness bias" and the expanded percentile interval.
     """
     from scipy.special import ndtri, stdtrit
 
@@ -84,7 +87,7 @@ def _resampled(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """Resample the units (cases or seeds) of ``values`` [units, metrics] with replacement; returns the means
     [resamples, metrics] (Efron, Ann. Stat. 7 (1979))."""
     counts = _resample_counts(len(values), resamples, seed)
-    # The sum over a resample: each unit times how often it is in it. In blocks, because floats take much memory.
+    # The sum over a resample is each unit times its count. In blocks, because counts as floats take much memory.
     blocks = [counts[start : start + BLOCK].astype(float) @ values for start in range(0, resamples, BLOCK)]
     return np.concatenate(blocks) / len(values)
 
@@ -224,7 +227,7 @@ def smallest_difference(
     # Variances: of the mean difference by the choice of cases, and of the difference in one seed by that of the seed.
     of_cases = paired_variance * (case_share + (1 - case_share) / seeds) / cases
     of_seed = 2 * seed_sd**2 + paired_variance * (1 - case_share) / cases
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(0)  # one seed for all calls: equal arguments give equal results
     # In each experiment the mean difference of every seed; then bootstrap draws: the seeds are resampled, and the shift
     # by resampled cases is nearly normal.
     by_seed = rng.normal(0, math.sqrt(of_seed), (_EXPERIMENTS, seeds))
@@ -238,7 +241,8 @@ def smallest_difference(
         """Compute the probability that an experiment shows this true difference, minus the wanted ``power``."""
         return float(ndtr((difference - half_width) / error).mean()) - power
 
-    return float(brentq(excess_power, 0.0, half_width.max() + 10 * error))  # where it is 0
+    # The difference at which the power is the wanted one. Its upper bound is shown by every experiment.
+    return float(brentq(excess_power, 0.0, half_width.max() + 10 * error))
 
 
 def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -> dict[str, Any]:
@@ -256,7 +260,7 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -
     if not (verdicts := int(table.sum())):
         raise ValueError("there are no verdicts to compare")
     kappa, low, high = float(cohens_kappa(table.sum(axis=0))), None, None
-    draws = cohens_kappa(crossed_bootstrap(table[None], resamples, seed, dataset))
+    draws = cohens_kappa(crossed_bootstrap(table[None], resamples, seed, dataset))  # [None]: as of one training seed
     draws = draws[np.isfinite(draws)]
     is_defined = np.isfinite(kappa) and draws.size
     if is_defined:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not
 Group = Sequence[Trajectory]
 """The ``training.group_size`` trajectories of one case."""
 PerToken = float | tuple[float, ...]
-"""The values (advantages, say) of a reply's tokens: one number per token, or one number for all of them."""
+"""The values (advantages, say) of a reply's tokens: a tuple with one number per token, or one number for all."""
 EPSILON = 1e-6  # added to standard deviations by which values are divided, as in verl
 
 
@@ -97,7 +97,7 @@ class GroupAdvantages:
     summed over the batch. ``record`` describes the group's credit for the file ``credit.jsonl.gz``; None where nothing
     is recorded."""
 
-    decisions: list[list[Any]]  # of PerToken; lists of plain numbers are lists of these
+    decisions: list[list[Any]]  # of PerToken; the type is Any so that lists of plain floats are accepted
     weights: list[list[Any]] = field(default_factory=list)
     alternatives: Sequence[Alternative] = ()
     scores: Sequence[float] | None = None
@@ -126,7 +126,8 @@ class Algorithm(ABC):
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
     requires: ClassVar[Mapping[str, Any]] = {}
-    missing: ClassVar[str] = ""  # what the code lacks for other values of these; for the message of the error
+    # What this package would have to offer for a training with other values than ``requires`` names; ends the error.
+    missing: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         """Check a new subclass: raise TypeError where it defines a method under a name that an earlier version called,
@@ -227,7 +228,7 @@ def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> 
     ``groups``, in the same order."""
     for group, of_group in zip(groups, scored, strict=True):
         name, of_alternatives = group[0].case.name_in_errors, [other.advantages for other in of_group.alternatives]
-        for row in [*of_group.decisions, *of_alternatives]:  # each has a number, or a tuple of numbers, for each reply
+        for row in [*of_group.decisions, *of_alternatives]:  # each has a PerToken for each reply
             values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
             if not all(map(math.isfinite, values)):
                 raise FloatingPointError(f"{name}: the advantages {row} are not finite; the step was stopped")

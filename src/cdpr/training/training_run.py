@@ -26,7 +26,7 @@ from ..settings.algorithms import algorithm_class
 from ..settings.judging import unreadable_warning
 from ..settings.variants import restrict_to_algorithm
 
-VALIDATION_SEED = 0
+VALIDATION_SEED = 0  # of the episodes of every validation
 # Constants of the update in both engines: verl's defaults, since the paper gives none.
 CLIP_RATIO, DUAL_CLIP, WEIGHT_DECAY, MAX_GRAD_NORM = 0.2, 3.0, 0.01, 1.0
 
@@ -48,12 +48,12 @@ class TrainingRun:
     """
 
     def __init__(self, settings: Settings, cases: Iterable[CaseRecord], policy: Path, seed: int):
-        """Select the cases, and open the tokenizer. ``credentialed``: whether a case contains clinical text under a
-        data use agreement, which may not leave the machine."""
+        """Select the cases, and open the tokenizer. The attribute ``credentialed`` says whether a case contains
+        clinical text under a data use agreement, which may not leave the machine."""
         self.settings, self.policy, self.seed = settings, policy, seed
         self.train, self.validation = select_cases(settings, cases)
         self.batch_size = settings.training.prompts_per_batch
-        self._per_epoch = len(self.train) // self.batch_size
+        self._per_epoch = len(self.train) // self.batch_size  # whole batches
         self.credentialed = any(case.credentialed for case in (*self.train, *self.validation))
         self.tokenizer = ChatTokenizer(policy, settings.policy.chat_template_kwargs)
         self.prompts = PromptBuilder(settings.environment.prompt, self.tokenizer, settings.policy.max_prompt_tokens)

@@ -124,7 +124,8 @@ class AllActions(Algorithm):
         """Compute one advantage and one weight for each decision of the group, and for each alternative: another reply
         that was sampled at one of its states."""
         context, nodes = self.context, build_tree(group)
-        # Sample at every state: whole continuations, or single actions. ``draws.journal`` lists all sampled steps.
+        # Sample at every state: whole continuations, or single actions. ``draws.journal`` lists all sampled steps. The
+        # tuple names the stream of random numbers, that of CDPR's draws from the current policy.
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         draw = draws.rollout if self.options.leaves == "returns" else draws.draw_steps
         numbers = range(self.options.continuations)

@@ -96,6 +96,7 @@ class BeliefGain(Algorithm):
         advantage 1. Only the tokens of the name have a weight: ``reading_weight`` times the number of visits of the
         state, and if the option ``reading`` is ``probability`` also times the probability of the name."""
         policy = self.context.policy
+        # Of the true names the first alone, the canonical one.
         [turn] = await policy.score_diagnoses(node.state, true_names(node.state.case)[:1], forced=False)
         weight = self.options.reading_weight * len(node.visits)
         # The loss raises log p of the name. Times p it raises p itself, since grad p = p grad log p.

@@ -52,7 +52,8 @@ class Cdpr(Algorithm):
             totals, advantages = outcomes, self.normalise_scores(outcomes)
         elif self.credit.normalise == "apart" and self.credit.beta > 0:
             beta = self.credit.beta
-            sums = [scores.process_score(rewards, self.credit) / beta for rewards in process]  # P of each trajectory
+            # P of each trajectory; ``process_score`` is beta P.
+            sums = [scores.process_score(rewards, self.credit) / beta for rewards in process]
             totals = [outcome + beta * p for outcome, p in zip(outcomes, sums, strict=True)]
             # Where all outcomes are equal, A(R_out) is 0, and the advantages have the size of beta.
             normalised = zip(self.normalise_scores(outcomes), self.normalise_scores(sums), strict=True)

@@ -20,10 +20,10 @@ class Gagpo(Algorithm):
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute one advantage for each decision, standardised over all decisions of the group."""
-        returns: dict[tuple, list[float]] = defaultdict(list)
+        returns: dict[tuple, list[float]] = defaultdict(list)  # to go, at every visit of a state, by its key
         for trajectory in group:
             for t, state in enumerate(trajectory.states):
                 returns[state.key].append(self.return_of(trajectory.correct, trajectory.effort(t)))
-        values = {state: fmean(visits) for state, visits in returns.items()}  # V(s) by the key of s
+        values = {state_key: fmean(of_state) for state_key, of_state in returns.items()}  # V(s)
         advantages = group_advantages(group, values, self.return_of, self.options.decay)
         return GroupAdvantages(decisions=standardise(advantages), counts={"credit/states": len(values)})

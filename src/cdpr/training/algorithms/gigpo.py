@@ -52,7 +52,8 @@ class Gigpo(Algorithm):
         """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}; returns them
         in the order of the decisions. Correctness counts in the reward of the last decision alone."""
         returns: list[float] = []
-        for step in reversed(trajectory.steps):  # the last decision comes first: it has correctness, and nothing later
-            correct, later = (False, returns[-1]) if returns else (trajectory.correct, 0.0)
+        correct, later = trajectory.correct, 0.0  # of the last decision, which comes first here
+        for step in reversed(trajectory.steps):
             returns.append(self.return_of(correct, step.effort) + self.options.discount * later)
+            correct, later = False, returns[-1]  # of the decision before it
         return returns[::-1]

@@ -33,7 +33,7 @@ class Igpo(Algorithm):
             minus_prices = [self.return_of(0.0, step.effort) / weight for step in trajectory.steps]
             rewards.append([gain + minus_price for gain, minus_price in zip(gains, minus_prices, strict=True)])
         decisions = standardise(rewards)
-        for row in decisions:  # from rewards to returns: sums from each decision on
+        for row in decisions:  # turn the rewards into sums from each decision on
             for t in range(len(row) - 2, -1, -1):
                 row[t] += row[t + 1]
         return GroupAdvantages(decisions=decisions, counts={"credit/states": len(beliefs)})

@@ -163,8 +163,7 @@ class RecordCritic(Algorithm):
         from ..torch.optimisers import warmup_and_cosine
 
         batch = self._read_states(groups)
-        seed = derive_seed(self.context.seed, "record_critic", iteration) % 2**63
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(derive_seed(self.context.seed, "record_critic", iteration))
         # Value some examinations of each state by their results in the record: g, NaN for the others. They are drawn
         # by the critic's values G, which are 0 where the option ``critic`` is off.
         values = self.critic(batch.log_beliefs, batch.requested) * self.options.critic
@@ -226,6 +225,7 @@ class RecordCritic(Algorithm):
         requested = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for n, visit in enumerate(visits):
             for step in visit.state.history:
+                # The name on record; where there is no result, that in the request (none in other actions).
                 name = step.observation.exam_key or getattr(step.action, "name", "")
                 if name in self.number_of_examination:
                     requested[n, self.number_of_examination[name]] = True
@@ -243,8 +243,10 @@ class RecordCritic(Algorithm):
         return lines
 
     def _target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
-        """Compute the distribution over examinations that the policy shall learn, [S, E]: pi_0^(prior / tau) exp(values
-        / tau), normalised. ``values`` and ``log_prior`` (log pi_0, the initial policy) have the same shape."""
+        """Compute the distribution over the E examinations that the policy shall learn at each of S states, [S, E]:
+        pi_0^(prior / tau) exp(values / tau), normalised. ``values`` of the examinations, and ``log_prior``, log pi_0 of
+        the initial policy, have the same shape. ``prior`` and ``tau`` are the options ``prior`` and
+        ``temperature``."""
         return ((values + self.options.prior * log_prior) / self.options.temperature).softmax(1)
 
     def _draw_pairs(self, target: "torch.Tensor", batch: Batch, generator: "torch.Generator") -> "torch.Tensor":
@@ -258,6 +260,7 @@ class RecordCritic(Algorithm):
 
         weights = 0.5 * target + 0.5 / target.shape[1]
         # Gumbel's trick: the largest of log-weights plus Gumbel noise are a sample without replacement.
+        # The noise is -log(-log u) for uniform numbers u, kept off 0 and 1 so that it is finite.
         uniform = torch.rand(target.shape, generator=generator).to(target.device)
         noise_times_minus_one = (-uniform.clamp(1e-9, 1 - 1e-6).log()).log()
         keys = weights.log() - noise_times_minus_one
@@ -307,20 +310,27 @@ class RecordCritic(Algorithm):
     async def _target_replies(
         self, groups: Sequence[Group], batch: Batch, target: "torch.Tensor", continuing: "torch.Tensor", iteration: int
     ) -> list[GroupAdvantages]:
-        """Write the replies that the policy shall learn: at every visited state the reader's likeliest diagnosis, and
-        requests in proportion to ``target`` [S, E]. ``continuing`` [S] is the probability with which the policy shall
-        request rather than diagnose. Before iteration ``options.start``, or without ``options.choice``, only the names
-        of diagnoses are learned. Returns the advantages of each group, with these replies as alternatives."""
+        """Write the replies that the policy shall learn at each of the S states that the batch visits: the diagnosis
+        that the reader finds likeliest, and requests of examinations.
+
+        ``target`` [S, E] has the probability with which each of the E examinations shall be chosen, given that one is
+        requested (:meth:`_target`). ``continuing`` [S] is the probability with which the policy shall request an
+        examination rather than diagnose. Before iteration ``options.start``, or without ``options.choice``, only the
+        names of diagnoses are learned.
+
+        Returns the advantages of each group. The replies are its ``alternatives``: replies to train on that are in no
+        trajectory. The decisions of its trajectories have weight 0, so they are not trained."""
         trains_choice = self.options.choice and iteration >= self.options.start
         names = [self.diagnosis_names[number] for number in batch.log_beliefs.argmax(1).tolist()]
         # The replies at each state.
         calls = []
         for n, (visit, p_request) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
+            may_request = trains_choice and not visit.forced
             stop_share = 1 - p_request if trains_choice else 0.0
-            request_shares = [p_request * p for p in target[n].tolist()] if trains_choice and not visit.forced else []
+            request_shares = [p_request * p for p in target[n].tolist()] if may_request else []
             first_line = "" if visit.forced else batch.first_lines[n]
             calls.append(self._replies_at(visit, first_line, names[n], stop_share, request_shares))
-        # Gather them by group. The group's own decisions get weight 0.
+        # Gather them by group.
         alternatives: list[list[Alternative]] = [[] for _ in groups]
         for visit, replies in zip(batch.visits, await asyncio.gather(*calls), strict=True):
             alternatives[visit.group] += replies

@@ -43,7 +43,7 @@ class TreeGrpo(Algorithm):
         branches. A decision that several episodes share gets the mean of their advantages, and their number as its
         weight."""
         trees = await asyncio.gather(*(self._grow_tree(first, iteration, i) for i, first in enumerate(group)))
-        # The utility of every episode, and its advantage among the episodes of all trees.
+        # The utility of every episode, by tree; and its advantage among all episodes, in one list, tree after tree.
         scores = [[self.return_of(b.trajectory.correct, b.trajectory.effort()) for b in tree] for tree in trees]
         among_trees = self.normalise_scores([score for tree_scores in scores for score in tree_scores])
         size = self.options.nodes + 1  # episodes of a tree
@@ -63,8 +63,7 @@ class TreeGrpo(Algorithm):
                 alternatives.append(Alternative(i, turns, [advantage] * len(turns), [1.0] * len(turns)))
             decisions.append([fmean(of_decision) for of_decision in sharing])
             weights.append([float(len(of_decision)) for of_decision in sharing])
-        tokens = sum(len(turn.token_ids) for alternative in alternatives for turn in alternative.turns)
-        counts = {"credit/continuation_tokens": tokens}
+        counts = {"credit/continuation_tokens": sum(len(turn.token_ids) for a in alternatives for turn in a.turns)}
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     async def _grow_tree(self, first: Trajectory, iteration: int, i: int) -> list[Branch]:

@@ -16,8 +16,8 @@ from .optimisers import AdamW, MuonAndAdamW
 from .update import Segment, token_logits
 
 _BRANCHES = 512  # branches in one forward pass, at most
-_SCALE = 0.3  # first scale of a reader's logits: below 1, because the warm-started tiny policy is too sure
-_MATRICES = 5.0  # the reader's learning rate of Muon as a multiple of that of AdamW
+_SCALE = 0.3  # by which a reader's logits are multiplied at first: the warm-started tiny policy is too sure
+_MATRICES = 5.0  # the reader's learning rate of Muon (hidden matrices) as a multiple of that of AdamW
 # The critic: units of its hidden layers, states that it remembers, states in a batch, optimiser steps per iteration.
 _HIDDEN, _REMEMBERED, _BATCH, _STEPS = 256, 8192, 256, 8
 
@@ -140,7 +140,7 @@ class Critic(torch.nn.Module):
         super().__init__()
         self.rate = rate
         with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
-            torch.manual_seed(derive_seed(seed, "critic") % 2**63)
+            torch.manual_seed(derive_seed(seed, "critic"))
             first, second = torch.nn.Linear(diagnoses + examinations, _HIDDEN), torch.nn.Linear(_HIDDEN, _HIDDEN)
             last = torch.nn.Linear(_HIDDEN, examinations)
         torch.nn.init.zeros_(last.weight)

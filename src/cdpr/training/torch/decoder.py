@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_CONFIGS = ("config.json", "generation_config.json")
-
 
 class _Norm(nn.Module):
     """RMS norm over the last dimension, with one learned weight per feature."""
@@ -184,6 +182,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.folder, self.config = folder, SimpleNamespace(to_dict=lambda: dict(config))  # as transformers has it
         self.model = _Body(config)
+        # "meta": without memory for a matrix of its own, since the next line replaces it.
         self.lm_head = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False, device="meta")
         self.lm_head.weight = self.model.embed_tokens.weight
 
@@ -221,7 +220,7 @@ class Decoder(nn.Module):
         weights = {name: parameter.detach().contiguous().cpu() for name, parameter in self.named_parameters()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         if folder != self.folder:
-            for name in _CONFIGS:
+            for name in ("config.json", "generation_config.json"):
                 shutil.copyfile(self.folder / name, folder / name)
 
 

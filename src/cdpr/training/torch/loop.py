@@ -50,7 +50,8 @@ def train(
             row = iterate(trainer, record)
         except FloatingPointError as error:
             # The error names the case, which must not be logged for credentialed ones.
-            logging.getLogger(__name__).warning("%s", "a step diverged" if trainer.run.train[0].credentialed else error)
+            message = "a step diverged" if trainer.run.train[0].credentialed else error
+            logging.getLogger(__name__).warning("%s", message)
             log(trainer.progress | {"step": trainer.step + 1, "diverged": True})
             break
         gc.collect()
@@ -132,7 +133,7 @@ def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training
     samples = [sample for group in groups for sample in group]
     tokens = sum(len(sample.old_logprobs) for sample in samples)
     total_weight = math.fsum(weight for sample in samples for weight in sample.weights)
-    # By what the loss, a weighted sum over tokens, is divided.
+    # The loss is the weighted sum over tokens, divided by this number.
     divisor = (total_weight if training.loss_aggregation == "token_mean" else len(samples)) or 1.0
     loss_sum = clipped = max_drift = 0.0
     model.zero_grad(set_to_none=True)

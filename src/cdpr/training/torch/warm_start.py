@@ -38,7 +38,7 @@ from .tiny import build_tiny_policy
 from .update import Segment, token_logprobs
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
-_SEED, _WARMUP = 0, 50  # the seed of the order of batches; steps in which the learning rate rises
+_SEED, _WARMUP = 0, 50  # the seed of the order of batches; the number of steps in which the learning rate rises
 _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
 _TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4  # peak learning rates of all other weights, by policy
 
@@ -222,7 +222,7 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
     """Encode an episode as a row of segments. The first segment is the conversation, in which the clinician's replies
     have a loss. If the episode has ``diagnoses``, each is a further segment that branches off at its state.
 
-    In such a branch only the name of the disease has a loss, not the words before it. It has no end-of-turn token."""
+    In such a branch only the name of the disease has a loss, not the words before it."""
     steps = [_in_style(prompts, *pair) for pair in zip(episode.trajectory.steps, episode.differentials, strict=True)]
     conversation: tuple[int, ...] = ()
     scored: list[int] = []  # positions in the conversation
@@ -232,7 +232,7 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
         start, conversation = len(context), (*context, *reply)  # after the last step it is the whole conversation
         scored += range(start, len(conversation))
         if episode.diagnoses:
-            diagnosis = _diagnosis_ids(prompts, episode.diagnoses[t])[:-1]
+            diagnosis = _diagnosis_ids(prompts, episode.diagnoses[t])[:-1]  # without the end-of-turn token
             name_start = start + len(prompts.forced_prefix_ids)
             branches.append(Segment(start, diagnosis, range(name_start, start + len(diagnosis))))
     return [Segment(0, conversation, scored), *branches]

@@ -148,13 +148,14 @@ class _OneDnnLinear(torch.nn.Linear):
 
 def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Compute ``x @ weight.T`` by oneDNN, without gradients."""
-    return ONEDNN_LINEAR(x, weight, None, "none", [], "")
+    return ONEDNN_LINEAR(x, weight, None, "none", [], "")  # no bias, and no function applied to the product
 
 
 def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
     """Make the float32 linear layers without bias of a model on a CPU compute by oneDNN, where torch has it; returns
     the model. Torch itself uses MKL, which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
-    for layer in model.modules() if ONEDNN_LINEAR is not None else ():
+    layers = model.modules() if ONEDNN_LINEAR is not None else ()
+    for layer in layers:
         if type(layer) is torch.nn.Linear and layer.bias is None and layer.weight.dtype == torch.float32:
             layer.__class__ = _OneDnnLinear if layer.weight.device.type == "cpu" else torch.nn.Linear
     return model

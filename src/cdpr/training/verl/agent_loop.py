@@ -105,18 +105,12 @@ def _episode_output(turns: Sequence[Turn], versions: set[int], limit: int | None
         response_ids=[*last.prompt_ids, *last.token_ids][len(prompt) :][:limit],
         response_mask=align_with_response(turns, [[1] * len(turn.token_ids) for turn in turns], limit),
         response_logprobs=list(map(float, logprobs)),
-        num_turns=2 * len(turns),
+        num_turns=2 * len(turns),  # verl counts prompts and replies
         metrics=AgentLoopMetrics(generate_sequences=0.0),
         reward_score=0.0,
-        extra_fields=_extra_fields(versions),
+        # verl expects the oldest and the newest version of the weights, and metrics of the reward (here none).
+        extra_fields={"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}},
     )
-
-
-def _extra_fields(versions: set[int]) -> dict[str, Any]:
-    """Return the ``extra_fields`` that verl expects in an output: the oldest and the newest of the ``versions`` of the
-    weights (``min_global_steps``, ``max_global_steps``), and an empty ``reward_extra_info``, its metrics of the
-    reward."""
-    return {"min_global_steps": min(versions), "max_global_steps": max(versions), "reward_extra_info": {}}
 
 
 def _log_stack(message: str, error: Exception) -> None:
