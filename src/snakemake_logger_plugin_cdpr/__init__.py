@@ -28,8 +28,8 @@ from cdpr.escape import terminal
 from cdpr.problems import without_stack
 
 LOG_LINES = 15
-_DURING_A_RUN = ("Nothing to be done", "Terminating processes")  # Snakemake's remarks that are shown then
-# Messages without use for a user, and errors that repeat what the log of the failed job says better.
+_DURING_A_RUN = ("Nothing to be done", "Terminating processes")  # how Snakemake's remarks begin that are shown then
+# Parts of messages without use for a user, and of errors that repeat what the log of the failed job says better.
 _HIDDEN = ("Config file ", "Assuming unrestricted", "Building DAG", "CalledProcessError",
            "At least one job did not complete", "Exiting because a job execution failed")  # fmt: skip
 
@@ -48,7 +48,7 @@ class RunningJob:
 
 
 def since(start: float) -> str:
-    """``0:12:05``."""
+    """The time since ``start``, a time of :func:`time.monotonic`, as in ``0:12:05``."""
     return str(timedelta(seconds=int(time.monotonic() - start)))
 
 
@@ -67,6 +67,7 @@ class LogHandler(LogHandlerBase):
     writes_to_file = has_filter = needs_rulegraph = False
 
     def __post_init__(self) -> None:
+        """Prepare the display. Snakemake has set ``common_settings``, its own options, and ``settings``."""
         options = self.common_settings
         self._total = self._done = 0
         self._running: dict[Any, RunningJob] = {}
@@ -78,18 +79,20 @@ class LogHandler(LogHandlerBase):
 
     @property
     def writes_to_stream(self) -> bool:
-        """Not where Snakemake's own lines are wanted."""
+        """Whether this display shows the run: not where Snakemake's own lines are wanted. Snakemake reads it too."""
         options = self.common_settings
         return not (options.dryrun or options.verbose or options.printshellcmds or options.debug_dag)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record if a user needs it."""
         try:
-            self._show(record) if self.writes_to_stream else None
+            if self.writes_to_stream:
+                self._show(record)
         except Exception:
             self.handleError(record)
 
     def _show(self, record: logging.LogRecord) -> None:
+        """Show a record by its kind: the start and the end of the workflow, a message, or an event of a job."""
         event, details, message = getattr(record, "event", None), record.__dict__, record.getMessage()
         self._planned |= event == LogEvent.WORKFLOW_STARTED
         if "job_count" in details:
@@ -102,21 +105,23 @@ class LogHandler(LogHandlerBase):
                 threading.Thread(target=self._print_lines, daemon=True).start()
         elif "outcome" in details:
             self.close()
-            failed = f", {len(self._failed)} failed ({', '.join(self._failed[:6])})" if self._failed else ""
-            ended = f"{self._counts()} done in {since(self._began)}{'' if self._stopped else failed}."
-            self._print(ended if self._total else "")
+            summary = f"{self._counts()} done in {since(self._began)}"
+            if self._failed and not self._stopped:  # a stop by the user makes running jobs fail
+                summary += f", {len(self._failed)} failed ({', '.join(self._failed[:6])})"
+            self._print(f"{summary}." if self._total else "")
             self._print(message)
         elif event in (None, LogEvent.ERROR):
-            fault = event is not None or record.levelno >= logging.WARNING
+            is_fault = event is not None or record.levelno >= logging.WARNING
             self._stopped |= message.startswith("Terminating")
-            shown = fault or not self._planned or message.startswith(_DURING_A_RUN)
-            shown &= not any(part in message for part in _HIDDEN)
-            self._print(without_stack(message) if shown else "", "red" * fault)  # the full log keeps the stack
+            # While the workflow is planned all messages are of use, during the run only faults and some remarks.
+            is_useful = is_fault or not self._planned or message.startswith(_DURING_A_RUN)
+            if is_useful and not any(part in message for part in _HIDDEN):
+                self._print(without_stack(message), "red" if is_fault else "")  # the full log keeps the stack
         elif event == LogEvent.JOB_INFO:
             name = f"{details['rule_name']} {'/'.join({**details['wildcards']}.values())}".strip()
             self._running[details["jobid"]] = RunningJob(name, Path(next(iter(details["log"]), "")))
         elif event == LogEvent.JOB_FINISHED:
-            self._done += self._running.pop(details["job_id"], None) is not None
+            self._done += self._running.pop(details["job_id"], None) is not None  # one more, if it was running
         elif event == LogEvent.JOB_ERROR and (job := self._running.pop(details["jobid"], None)):
             self._failed.append(job.name)
             lines = job.end_of_log() or ["(it is empty: a signal ended the job, a kill or lack of memory)"]
@@ -124,21 +129,25 @@ class LogHandler(LogHandlerBase):
             self._print("" if self._stopped else "\n    ".join(why), "red")
 
     def _counts(self) -> str:
+        """How many jobs are done, as text: ``3 of 12 jobs``."""
         return f"{self._done} of {self._total} jobs"
 
     def _jobs(self) -> list[tuple[str, str, str]]:
-        """Name, last line of the log and time of every running job."""
+        """Name, last line of the log and time of every running job. The line is empty for an empty log, and has single
+        spaces."""
         jobs = list(self._running.values())
         return [(job.name, " ".join("".join(job.end_of_log()[-1:]).split()), since(job.started)) for job in jobs]
 
     def _print_lines(self) -> None:
+        """Print a line with up to three of the running jobs every half minute, until the workflow has ended."""
         while not self._ended.wait(self.settings.every):
-            jobs = self._jobs()
-            names = ", ".join(f"{name} ({textwrap.shorten(line, 40)})" if line else name for name, line, _ in jobs[:3])
-            now = f"; now {names}{f' and {len(jobs) - 3} more' if len(jobs) > 3 else ''}" if jobs else ""
+            jobs = [f"{name} ({textwrap.shorten(line, 40)})" if line else name for name, line, _ in self._jobs()]
+            more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
+            now = f"; now {', '.join(jobs[:3])}{more}" if jobs else ""
             self._print(f"{time.strftime('%H:%M:%S')}  {self._counts()} done{now}")
 
     def _view(self) -> Group:
+        """Draw the display on a terminal: the progress of all jobs, and below it up to eight running jobs."""
         head, jobs = Table.grid(padding=(0, 2)), Table.grid(Column(no_wrap=True), Column(no_wrap=True), padding=(0, 2))
         head.add_row(ProgressBar(self._total, self._done, width=30), self._counts(), since(self._began))
         for name, line, duration in self._jobs()[:8]:
@@ -146,6 +155,7 @@ class LogHandler(LogHandlerBase):
         return Group(head, jobs)
 
     def _print(self, message: str, style: str = "") -> None:
+        """Print a message, above the display if there is one; nothing for an empty message."""
         if message:
             self._console.print(Text(terminal(message), style=style), soft_wrap=True)
 
@@ -155,6 +165,7 @@ class LogHandler(LogHandlerBase):
         if self._live:
             self._live.stop()
         if self._stopped:
-            # Interrupted while it starts a job, Snakemake fails during cleanup and reports it after its log has ended.
+            # A Snakemake that was stopped while it started a job fails during cleanup. It reports that after its log
+            # has ended, when Python would print the report to the terminal.
             logging.lastResort = logging.NullHandler()
         super().close()
