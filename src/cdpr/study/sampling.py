@@ -64,8 +64,7 @@ def open_agent(
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
     disclosures = [spec.check(dataset) if spec else None, *check_judges(settings, dataset, credentialed=credentialed)]
     environment = open_environment(settings, credentialed=credentialed)
-    greedy = 0.0  # temperature
-    agent = build_agent(settings, run, policy, greedy, dataset, credentialed=credentialed)
+    agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)  # temperature 0.0: greedy
     return environment, agent, disclosures
 
 
