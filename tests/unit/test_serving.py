@@ -29,7 +29,7 @@ from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.machines import serving_machine
 from cdpr.pipeline.running import request_jobs, run_jobs
 from cdpr.pipeline.served import evaluate_served, key_of, machine_of, own_server, served_jobs, server_of
-from cdpr.pipeline.systems import missing
+from cdpr.pipeline.systems import list_missing
 from cdpr.settings import Machine, Serving, SettingsError, load_settings, parse_settings
 from cdpr.settings.schema import TinyModel
 
@@ -433,11 +433,12 @@ def test_what_serving_lacks_is_told_before_anything_runs(project, tmp_path):
             Experiment(settings.model_copy(update={"serving": settings.serving.model_copy(update=change)}))
     absent = settings.serving.model_copy(update={"command": "no-such-program {port}"})
     plan = Experiment(settings.model_copy(update={"serving": absent}))
-    assert "no program 'no-such-program'" in missing(plan, "one")[0]
+    assert "no program 'no-such-program'" in list_missing(plan, "one")[0]
     with pytest.raises(SettingsError, match="no program 'no-such-program'"):
         plan.begin(["one"])
     llama = settings.serving.model_copy(update={"program": "llama_cpp", "command": None})
-    assert any("no file" in text for text in missing(Experiment(settings.model_copy(update={"serving": llama})), "one"))
-    assert missing(Experiment(settings), "one") == []
+    with_llama = Experiment(settings.model_copy(update={"serving": llama}))
+    assert any("no file" in text for text in list_missing(with_llama, "one"))
+    assert list_missing(Experiment(settings), "one") == []
     with pytest.raises(SettingsError, match=r"'other' is no job.*doctor"):
         evaluate_served(Experiment(settings), "other")

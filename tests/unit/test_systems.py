@@ -15,7 +15,7 @@ from cdpr.llm.agent_model import AgentModel, cut_answer, metering
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.pipeline.cli import main
 from cdpr.pipeline.experiment import Experiment
-from cdpr.pipeline.systems import missing, refuse_what_lacks, render, systems
+from cdpr.pipeline.systems import list_missing, refuse_unready, render, systems
 from cdpr.report.effort import write_effort
 from cdpr.settings import ModelEntry, SettingsError, labels_of, load_settings, merge, parse_settings, why_not_run
 from cdpr.settings.models import PROVIDERS
@@ -56,7 +56,7 @@ def test_nothing_is_asked_unless_somebody_said_so(monkeypatch):
     asked = [name for name in plan.agents if plan.settings.agents[name].model in plan.settings.models]
     assert asked == []
     for name in ("gpt_5_4", "claude_sonnet_4_6", "gemini_3_1_flash", "deepseek_v4"):
-        [lacks] = missing(plan, name)
+        [lacks] = list_missing(plan, name)
         assert lacks.startswith(f"models.{plan.settings.agents[name].model}.enabled: true")
 
 
@@ -106,7 +106,7 @@ def test_one_job_evaluates_what_is_quick_on_all_benchmarks():
 def test_what_a_row_lacks_and_how_to_supply_it(changes, row, keys, lacks, planned, monkeypatch):
     export(monkeypatch, **keys)
     plan = plan_of(**changes)
-    found = missing(plan, row)
+    found = list_missing(plan, row)
     assert len(found) == len(lacks) and all(text in told for text, told in zip(lacks, found, strict=True)), found
     assert (row in plan.agents) is planned == (why_not_run(plan.settings, row) == "")
 
@@ -114,9 +114,9 @@ def test_what_a_row_lacks_and_how_to_supply_it(changes, row, keys, lacks, planne
 def test_a_run_that_lacks_something_is_refused_before_its_first_job(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     plan = plan_of(models={"gpt_5_4": {"enabled": True}})
-    refuse_what_lacks(plan, ["warm_start", "cdpr-seed0"])
+    refuse_unready(plan, ["warm_start", "cdpr-seed0"])
     with pytest.raises(SettingsError, match="gpt_5_4: a key: export OPENAI_API_KEY"):
-        refuse_what_lacks(plan, ["warm_start", "gpt_5_4"])
+        refuse_unready(plan, ["warm_start", "gpt_5_4"])
 
 
 def test_all_rows_are_listed_with_both_names(capsys, monkeypatch):

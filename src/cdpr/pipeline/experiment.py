@@ -22,7 +22,7 @@ from .evidence import EVIDENCE, Evidence
 from .page import read_page
 from .run_key import code_digest
 from .stages import STAGES, Options, Stage
-from .systems import refuse_what_lacks
+from .systems import refuse_unready
 
 
 class Experiment:
@@ -39,7 +39,7 @@ class Experiment:
         own_code.watch(self.settings)
         self.results = str(Path(self.settings.paths.results))
         self.state = str(Path(self.settings.paths.state))
-        # A dry run elsewhere leaves no folder behind: only a run makes the one of the state.
+        # Only a real run makes the folder of the state: a dry run leaves none behind, and keeps digests in memory.
         self.digests = DigestCache(Path(self.state) / "digests.json" if Path(self.state).is_dir() else None)
         self._digest_code = functools.cache(lambda roots: code_digest(roots, cache=self.digests))
         self.evidence = functools.cache(self._find_evidence)
@@ -91,7 +91,7 @@ class Experiment:
         if self.settings.policy.model != "tiny" or self.settings.serving.policies:
             return []
         pairs = {pair for stage in EVIDENCE for pair in self.evidence(stage).evaluations}
-        # Agents with a model of their own have jobs of their own.
+        # Agents with a model of their own are slow: they have jobs of their own.
         slow = {name for name, agent in self.settings.agents.items() if agent.model and not agent.own_policy}
         complete = {run for run, _ in pairs if all((run, dataset) in pairs for dataset in BENCHMARKS)}
         return sorted(complete - slow)
@@ -116,6 +116,7 @@ class Experiment:
         if (model := model_of(self.settings, entry)) is None:
             return None
         weights = model.weights or model.id
+        # The server of its job reads a folder here, or downloads the weights by their id.
         return weights if is_served(self.settings, entry) and Path(weights).exists() else model.folder
 
     def files_behind(
@@ -157,33 +158,35 @@ class Experiment:
         Snakemake has it as a parameter of the rule, so an edit reruns the jobs that it affects, and a ``touch`` none.
         Changes of input files reach a job by Snakemake itself.
         """
-        _, seed = self.settings_of(stage, options)
+        training = self.training_of(stage, options)
         files = self.file_digests(name.format(**options) for name in stage_of(stage).files)
-        parts = {"stage": stage, "options": options, "seed": seed, "files": files}
+        parts = {"stage": stage, "options": options, "seed": training and training.seed, "files": files}
         return digest(parts | {"parameters": self.parameters(stage, options), "code": self.code(stage, options)})
 
-    def settings_of(self, stage: str, options: Options) -> tuple[Settings, int | None]:
-        """The settings of a job and its seed. A training has those of its variant; any other job has the whole
-        configuration and no seed. Raises SettingsError for a name of no run."""
-        if stage != "train_policy":
-            return self.settings, None
-        run = TrainedRun.parse(options["run"])
-        if run is None:
+    def training_of(self, stage: str, options: Options) -> TrainedRun | None:
+        """The variant and the seed of a training job; None for a job of any other stage. Raises SettingsError for a
+        training whose option ``run`` is not of the form VARIANT-seedN."""
+        run = TrainedRun.parse(options["run"]) if stage == "train_policy" else None
+        if stage == "train_policy" and run is None:
             raise SettingsError(f"run {options['run']!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
-        return resolve_variant(self.settings, run.variant), run.seed
+        return run
+
+    def settings_of(self, stage: str, options: Options) -> Settings:
+        """The settings of a job: those of its variant for a training, and the whole configuration for any other job.
+        Raises SettingsError as :meth:`training_of`, and for an unknown variant."""
+        training = self.training_of(stage, options)
+        return resolve_variant(self.settings, training.variant) if training else self.settings
 
     def parameters(self, stage: str, options: Options) -> dict[str, Any]:
         """The settings and other values that decide a job's outputs, as JSON."""
-        settings, _ = self.settings_of(stage, options)
         entry = stage_of(stage)
-        return {**entry.parameters(settings, options), **entry.hidden(self, options).values}
+        return {**entry.parameters(self.settings_of(stage, options), options), **entry.hidden(self, options).values}
 
     def code_roots(self, stage: str, options: Options) -> list[str]:
         """The modules at which a job's code begins: that of its stage, and those that it imports by a name in the
         settings. The code of the job is these and all that they import, directly or not."""
-        settings, _ = self.settings_of(stage, options)
         entry = stage_of(stage)
-        return [entry.target(settings).partition(":")[0], *entry.hidden(self, options).modules]
+        return [entry.target(self.settings_of(stage, options)).partition(":")[0], *entry.hidden(self, options).modules]
 
     def code(self, stage: str, options: Options) -> str:
         """The digest of a job's code."""
@@ -192,6 +195,7 @@ class Experiment:
     def current_keys(self) -> set[str]:
         """Compute the run keys of all jobs of this configuration that keep work in ``state/``."""
         runs = self.training_runs(*variants(self.settings))
+        # All agents and runs on the benchmarks, and what two tables read besides: other data sets.
         evaluations = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations,
                        *self.evidence("write_open_cases").evaluations}  # fmt: skip
         keys = {self.key("warm_start_policy")}
@@ -219,11 +223,11 @@ class Experiment:
             os.umask(0o077)
 
     def begin(self, runs: Iterable[str] = ()) -> None:
-        """Prepare a run of the workflow: lock the results, and write the settings. ``runs`` are those whose agents
-        will act. Raises SettingsError where a path does not exist, where an agent lacks something, and as
-        :meth:`lock`."""
+        """Prepare a run of the workflow: lock the results, and write the settings. ``runs`` are the agents and trained
+        runs that will act. Raises SettingsError where a path of the settings does not exist, where one of ``runs``
+        cannot act yet (no model, key or price, for example), and as :meth:`lock`."""
         refuse_missing_paths(self.settings)
-        refuse_what_lacks(self, runs)
+        refuse_unready(self, runs)
         self.lock()
         self.write_settings()
         self.digests.keep(Path(self.state) / "digests.json")  # jobs digest the same code
@@ -237,7 +241,8 @@ class Experiment:
                 # Files from before the data were marked may be readable by others: the closed folder hides them.
                 _make_private(folder)
             try:
-                self._locks.append(hold(folder / ".lock", wait=False))  # Snakemake's own outlives a killed process
+                # Unlike Snakemake's own lock, this one ends with its process, even if that is killed.
+                self._locks.append(hold(folder / ".lock", wait=False))
             except TimeoutError as error:
                 problem = f"Another snakemake is at work here.\n{folder.absolute()} ({error})"
                 remedy = "Wait for its end, or start this one with other paths.results and paths.state."

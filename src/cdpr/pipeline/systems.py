@@ -24,8 +24,13 @@ _WIDTH = 118  # characters of a line
 
 
 class System(NamedTuple):
-    """A row of the main table: its name in ``agents.yaml`` (or as a variant), its ``label`` in tables, its row in the
-    ``paper``, and its ``model`` if that is not the policy. ``missing`` lists what has to be supplied before it can run.
+    """A row of the main table, or a judge.
+
+    - ``row``: the agent in ``agents.yaml``, the trained variant, or the name of the judge.
+    - ``label``: its name in tables; ``group``: the heading under which it is listed.
+    - ``paper``: the name of the paper's row for it; empty where there is none.
+    - ``model``: the model that it calls; None for our own policy and for agents without a model.
+    - ``missing``: what has to be supplied before it can run.
     """
 
     row: str
@@ -39,56 +44,58 @@ class System(NamedTuple):
 def systems(experiment: "Experiment") -> list[System]:
     """Return for each row of the main table, in its order, the model that it needs and what is missing to run it; then
     the same for the models that judge and match, if there are any."""
-    settings, listed = experiment.settings, []
-    # A method that is not run has the paper's name for it, not that of the agent.
+    settings, rows = experiment.settings, []
+    # The agent of each method. The method of an agent that is not run has the paper's name, not the agent's.
     agent_of_method = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
         name = agent_of_method.get(method.name)
         model = model_of(settings, settings.agents[name]) if name else None
-        lacks = missing(experiment, name) if name else list(_policy_lacks(settings))
-        listed.append(System(name or method.name, method.label, method.group, method.paper, model, lacks))
-    for asker, key in ASKERS.items():
+        missing = list_missing(experiment, name) if name else list(_missing_for_policy(settings))
+        rows.append(System(name or method.name, method.label, method.group, method.paper, model, missing))
+    for asker, key in ASKERS.items():  # such as "judge", whose model the setting "judge.model" names
         if judge := judging_models(settings).get(key):
-            label, lacks = judge.label or judge.id or value_at(settings, key), list(_judge_lacks(settings, key))
-            listed.append(System(asker, label, "Judges and matcher", "", judge, lacks))
-    return listed
+            label = judge.label or judge.id or value_at(settings, key)
+            rows.append(System(asker, label, "Judges and matcher", "", judge, list(_missing_for_judge(settings, key))))
+    return rows
 
 
-def missing(experiment: "Experiment", run: str) -> list[str]:
-    """List what an agent, or a trained run, lacks, each with how to supply it; empty where it can run. An API key is
-    missing where no environment variable of its provider is set."""
+def list_missing(experiment: "Experiment", run: str) -> list[str]:
+    """List what is missing before an agent or a trained run can act, each with how to supply it; empty where it can
+    act. An API key is missing where no environment variable of its provider is set."""
     settings, agent = experiment.settings, agent_entry(experiment.settings, run)
     reasons = [methods.why_unfit(settings, run, dataset) for dataset in BENCHMARKS]
     if all(reasons):  # it can diagnose the cases of no benchmark
         return list(dict.fromkeys(reasons))
     model = model_of(settings, agent)
     if model is None:
-        return list(_policy_lacks(settings, is_served(settings, agent))) if agent.own_policy else []
+        return list(_missing_for_policy(settings, is_served(settings, agent))) if agent.own_policy else []
     if model.where is None and is_served(settings, agent):
-        return list(_server_lacks(settings, f"models.{agent.model}.weights", model))
-    return list(_model_lacks(settings, f"agents.{run}.model", str(agent.model), model))
+        return list(_missing_for_server(settings, f"models.{agent.model}.weights", model))
+    return list(_missing_for_model(settings, f"agents.{run}.model", str(agent.model), model))
 
 
-def refuse_what_lacks(experiment: "Experiment", runs: Iterable[str]) -> None:
-    """Raise SettingsError with everything that these runs and their judges lack, before hours of other work."""
+def refuse_unready(experiment: "Experiment", runs: Iterable[str]) -> None:
+    """Raise SettingsError where one of these runs, or a judge of them, cannot act yet: before hours of other work. The
+    message lists everything that is missing."""
     settings = experiment.settings
-    lacks = {run: missing(experiment, run) for run in runs}
-    lacks |= {key: list(_judge_lacks(settings, key)) for key in judging_models(settings) if lacks}
-    lines = [f"  {name}: {text}" for name, texts in lacks.items() for text in texts]
+    missing = {run: list_missing(experiment, run) for run in runs}
+    if missing:  # without runs there is nothing to judge
+        missing |= {key: list(_missing_for_judge(settings, key)) for key in judging_models(settings)}
+    lines = [f"  {name}: {text}" for name, texts in missing.items() for text in texts]
     if lines:
         raise SettingsError("these cannot be run yet:\n" + "\n".join(lines))
 
 
-# What something lacks, each with how to supply it.
+# Each of these functions yields what is missing, with how to supply it.
 
 
-def _policy_lacks(settings: Settings, served: bool = False) -> Iterator[str]:
+def _missing_for_policy(settings: Settings, served: bool = False) -> Iterator[str]:
     """What is missing before the policy can act, on a server of its job if it is ``served``."""
     folder = settings.policy.model
     if folder != "tiny" and not file_type(folder):
         remedy = "put a model's weights there (`hf download ID --local-dir FOLDER`), or name where they are"
         yield f"policy.model: there is no folder {folder}; {remedy}"
-    elif folder != "tiny":  # a server may read what this process does not
+    elif folder != "tiny":  # a server may read formats that this process cannot
         yield from _folder_faults("policy.model", refuse_code if served else check_folder, folder)
     if served and (program := describe_missing_program(settings.serving)):
         yield program
@@ -102,9 +109,9 @@ def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> Iter
         yield f"{key}: {error}"
 
 
-def _server_lacks(settings: Settings, key: str, model: ModelEntry) -> Iterator[str]:
-    """What is missing before a job can start a server: the program, or the file of the setting ``key``. Nothing where
-    recorded answers are enough."""
+def _missing_for_server(settings: Settings, key: str, model: ModelEntry) -> Iterator[str]:
+    """What is missing before a job can start a server of ``model``: the program, or the file that llama.cpp reads,
+    which the setting ``key`` names. Nothing where recorded answers are enough."""
     serving, weights = settings.serving, model.weights or model.id
     if settings.calls.mode != "replay" and (program := describe_missing_program(serving)):
         yield program
@@ -113,16 +120,16 @@ def _server_lacks(settings: Settings, key: str, model: ModelEntry) -> Iterator[s
         yield f"{key}: {weights!r} is no file; name the GGUF file that llama.cpp reads"
 
 
-def _judge_lacks(settings: Settings, key: str) -> Iterator[str]:
+def _missing_for_judge(settings: Settings, key: str) -> Iterator[str]:
     """What is missing before the judge or matcher of the setting ``key`` can answer."""
     name, model = value_at(settings, key), judging_models(settings)[key]
     if model.folder is None and not model.id:
         yield f"{key}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}"
     else:
-        yield from _model_lacks(settings, key, name, model)
+        yield from _missing_for_model(settings, key, name, model)
 
 
-def _model_lacks(settings: Settings, key: str, name: str, model: ModelEntry) -> Iterator[str]:
+def _missing_for_model(settings: Settings, key: str, name: str, model: ModelEntry) -> Iterator[str]:
     """What is missing before the model ``name``, which the setting ``key`` names, can be called. Recorded answers need
     no server."""
     key = f"models.{name}.at" if name in settings.models else key
@@ -142,12 +149,12 @@ def _model_lacks(settings: Settings, key: str, name: str, model: ModelEntry) -> 
             yield f"a key: export {' or '.join(model.key_names)}=..."
         if model.paid and not model.enabled:
             yield f"models.{name}.enabled: true, since every answer costs money"
-        yield from _address_lacks(settings, key, name, model.where, model)
+        yield from _missing_for_address(settings, key, name, model.where, model)
 
 
-def _address_lacks(settings: Settings, key: str, name: str, address: str, model: ModelEntry) -> Iterator[str]:
-    """What is missing before a model at an address may be called: its price where there is a budget, and an agreement
-    for the text of credentialed cases."""
+def _missing_for_address(settings: Settings, key: str, name: str, address: str, model: ModelEntry) -> Iterator[str]:
+    """What is missing before the model ``name`` may be called at an address: its price where there is a budget, and an
+    agreement for the text of credentialed cases. ``key`` is the setting with the address, for messages."""
     from ..llm.guard import GovernanceError, is_local
     from ..llm.spending import has_unknown_cost
 
@@ -162,7 +169,7 @@ def _address_lacks(settings: Settings, key: str, name: str, address: str, model:
         if credentialed and not is_here and not (settings.governance.remote_agreement or "").strip():
             yield (f"governance.remote_agreement: the agreement under which the text of {', '.join(credentialed)}"
                    " may go to another machine")  # fmt: skip
-    except GovernanceError as error:
+    except GovernanceError as error:  # of `is_local`, for an address that is no address
         yield f"{key}: {error}"
 
 
@@ -192,7 +199,8 @@ def render(rows: Sequence[System]) -> str:
 
 
 def _describe(system: System) -> str:
-    """The model of a row with address, prices, licence and hardware; of another row the paper's row."""
+    """Describe the model of a row: its address, prices, licence and hardware. For a row without a model, name the row
+    of the paper for which it stands, if its label does not; empty where there is none."""
     model = system.model
     if model is None:
         return f"stands for the paper's {system.paper}" if system.paper and system.paper not in system.label else ""
