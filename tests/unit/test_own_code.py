@@ -58,7 +58,7 @@ def test_an_algorithm_that_reads_what_it_does_not_declare_is_an_error(tmp_path, 
     for name, change in (("mine_reads", {"credit": {"beta": 0.7}}), ("mine_declares", {})):
         of = planned(tmp_path, name, **change)
         key = of.key("train_policy", run="x-seed0")
-        readable = restrict_to_algorithm(of.settings_of("train_policy", {"run": "x-seed0"})[0])
+        readable = restrict_to_algorithm(of.settings_of("train_policy", {"run": "x-seed0"}))
         if name == "mine_declares":
             assert (readable.credit.beta, readable.hospital.seed) == (Settings().credit.beta, Settings().hospital.seed)
             for change in ({"credit": {"beta": 0.9}}, {"hospital": {"seed": 3}}):

@@ -28,7 +28,7 @@ def test_touching_and_rewording_rerun_nothing(project):
 def runs_of(algorithm: str) -> int:
     """Number of training runs with an algorithm in the miniature."""
     runs = {run for stage in ON_PAGE for run in training_runs(stage)}
-    return sum(PLAN.settings_of("train_policy", {"run": run})[0].training.algorithm == algorithm for run in runs)
+    return sum(PLAN.settings_of("train_policy", {"run": run}).training.algorithm == algorithm for run in runs)
 
 
 def training_runs(stage: str) -> set[str]:

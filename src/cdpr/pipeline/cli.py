@@ -50,7 +50,8 @@ _OPTIONS = {
     "dataset": f"one of {', '.join(DATASETS)}, or a leak-controlled variant such as {IN_DOMAIN}_controlled",
 }
 _STAGE_EXAMPLE = "example: what its rule runs\n  snakemake --dry-run --printshellcmds FILE"
-# Variants whose time `plan_training` compares, under their titles.
+# Variants whose time `plan_training` compares, with the titles of their columns. K is the number of continuations of a
+# candidate action, H their decisions before a diagnosis is forced.
 _COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16",
              "belief_gain": "Belief gain", "record_critic": "Record critic"}  # fmt: skip
 _Command = Callable[[argparse.Namespace], int | None]
@@ -62,13 +63,15 @@ _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command in this process. ``argv`` are its words, by default those of the command line. Returns the exit
     code: 0 on success, 2 for a problem that the user can solve, after one clear message."""
-    # What modules define is no garbage: looking for it takes a tenth of the start, and a fifth of a second at the end.
+    # Thousands of objects that modules define are no garbage. Looking for some among them took a tenth of the start, so
+    # it is done more rarely, and a fifth of a second at the end, where frozen objects are skipped.
     gc.set_threshold(50_000, 20, 50)
     atexit.register(gc.freeze)
     parser, words = build_parser(), list(sys.argv[1:] if argv is None else argv)
     names = {*STAGES, *_COMMANDS}
     if words and not words[0].startswith("-") and words[0] not in names:
-        similar = " or ".join(f"`cdpr {name}`" for name in difflib.get_close_matches(words[0], names, 3, 0.5))
+        similar_names = difflib.get_close_matches(words[0], names, n=3, cutoff=0.5)  # at least half as long in common
+        similar = " or ".join(f"`cdpr {name}`" for name in similar_names)
         question = f": did you mean {similar}?" if similar else ""
         parser.error(f"there is no command {words[0]!r}{question} (cdpr --help lists all)")
     args = parser.parse_args(words)
@@ -76,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     files = args.settings or os.environ.get("CDPR_SETTINGS", _SETTINGS_FILE).split(os.pathsep)
-    args.settings, args.credentialed = [*files, *(args.configfile or ())], False
+    args.settings = [*files, *(args.configfile or ())]
     configure_output()
     try:
         return args.call(args) or 0
@@ -120,15 +123,17 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
 
     def add(name: str, call: _Command, summary: str | None, **more: Any) -> argparse.ArgumentParser:
-        """Add a subcommand that calls ``call``; ``more`` goes to argparse."""
+        """Add a subcommand that calls ``call``. ``summary`` is its line in the list of commands; ``more`` are further
+        arguments of argparse, such as a longer ``description``."""
         command = commands.add_parser(name, help=summary, formatter_class=layout, **{"description": summary, **more})
-        command.set_defaults(call=call)
+        command.set_defaults(call=call, credentialed=False)  # `_load_experiment` reads whether cases are credentialed
         command.add_argument("--settings", nargs="+", metavar="FILE", help=_SETTINGS_HELP)
         command.add_argument("--configfile", nargs="+", metavar="FILE",
                              help="settings over those of --settings, as for snakemake")  # fmt: skip
         return command
 
     for name, stage in STAGES.items():
+        # Which function trains depends on the settings.
         target = stage.call if isinstance(stage.call, str) else "by training.engine"
         about = f"stage {name}: {target}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
         command = add(name, _run_stage, target, description=about, epilog=_STAGE_EXAMPLE)
@@ -237,19 +242,17 @@ def _plan_training(args: argparse.Namespace) -> None:
     from ..training.verl.configuration import write_plan
 
     experiment = _load_experiment(args)
-
-    def settings_of(run: str) -> Settings:
-        """The settings with which a run is trained."""
-        return experiment.settings_of("train_policy", {"run": run})[0]
-
-    settings = settings_of(args.run)
+    settings = experiment.settings_of("train_policy", {"run": args.run})
     if settings.training.engine != "verl":
         print("training.engine is torch, for which there is no plan; name settings of the engine verl, for example "
               "--configfile config/paper.yaml (docs/how-to/train-at-scale.md)")  # fmt: skip
         return
-    runs = [settings_of(run) for run in experiment.evidence("write_claims").runs if is_trained(run)]
-    names = dict.fromkeys([*_COMPARED, args.run.rpartition("-seed")[0]])
-    # A variant that cannot be trained has a column too, a forecast.
+    # Everything that the paper's results are made of: the plan says how long all of it takes.
+    trainings = filter(is_trained, experiment.evidence("write_claims").runs)
+    runs = [experiment.settings_of("train_policy", {"run": run}) for run in trainings]
+    variant, _, _ = args.run.rpartition("-seed")
+    names = dict.fromkeys([*_COMPARED, variant])
+    # `changed_settings` also serves a variant that verl cannot train, whose column is a forecast.
     columns = {_COMPARED.get(name, name): changed_settings(experiment.settings, name) for name in names}
     policy = Path(args.init_policy or settings.policy.model)
     # The folder of unfinished work of a real job has its run key as name.

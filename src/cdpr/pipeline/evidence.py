@@ -70,6 +70,7 @@ def credited_evaluations(experiment: "Experiment") -> list[tuple[str, str]]:
     return [(run, dataset) for run, dataset in find_inspected(experiment).evaluations if run not in not_ours]
 
 
+# The benchmarks without the cases whose text gives the diagnosis away.
 _CONTROLLED = [controlled_name(dataset) for dataset in BENCHMARKS]
 EvidenceFinder = Callable[["Experiment"], Evidence]
 
@@ -95,6 +96,7 @@ def find_on_page(experiment: "Experiment") -> Evidence:
     return reduce(or_, [find(experiment) for find in ON_PAGE.values()])
 
 
+# What every table and figure is made of, by the stage that writes it.
 EVIDENCE: dict[str, EvidenceFinder] = ON_PAGE | {
     "write_comparators": lambda e: (find_evaluations(e, methods.comparator_methods, [IN_DOMAIN])
                                     | find_trainings(e, "comparators")),

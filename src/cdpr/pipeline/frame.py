@@ -34,9 +34,9 @@ def stage(
     """Run a stage in this context: yields the :class:`~cdpr.job.Job` on which its function works. When the context
     ends, the outputs are renamed to their paths, and ``record`` (a ``run.json``) is written last.
 
-    ``begun`` holds what is known before; ``inputs`` and ``outputs`` are files or folders by name; ``state`` is the
-    folder of unfinished work. After an error the outputs of an earlier run are unchanged and no new file remains.
-    Raises :class:`StageError` for a missing input or output.
+    ``begun`` is the record as far as it is known before; ``inputs`` and ``outputs`` are files or folders by name;
+    ``state`` is the folder of unfinished work of all jobs. After an error the outputs of an earlier run are unchanged
+    and no new file remains. Raises :class:`StageError` for a missing input or output.
     """
     name = begun.stage
     for label, path in inputs.items():
@@ -58,7 +58,7 @@ def stage(
         _move_outputs(name, partial, outputs)
         finished = begun.model_dump() | {
             "tags": job.tags, "metrics": job.metrics,
-            "inputs": begun.inputs or describe_files(inputs), "outputs": describe_files(outputs),
+            "inputs": begun.inputs or describe_files(inputs), "outputs": describe_files(outputs),  # paths and digests
             "started": started.isoformat(timespec="seconds"),
             "wall_seconds": round(time.perf_counter() - clock, 3),
             "cpu_seconds": _count_cpu_seconds(),
@@ -103,7 +103,7 @@ def _count_cpu_seconds() -> float:
 
 def peak_memory_mb() -> float:
     """The largest resident memory of this process so far, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on macOS, in KiB elsewhere
     return round(peak / (1024 * 1024 if platform.system() == "Darwin" else 1024), 1)
 
 

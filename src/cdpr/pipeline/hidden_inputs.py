@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, str]
 
-# The fields of a data set that reports print.
+# The fields of a data set's entry (`settings.datasets`) that reports print.
 _PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
 
 
@@ -105,16 +105,17 @@ def _describe_judging(experiment: "Experiment", keys: Collection[str]) -> Hidden
 
 def describe_credit(experiment: "Experiment", options: Options) -> HiddenInputs:
     """Describe a computation of credit: the models that judge, and the module with which this process runs the
-    policy."""
+    policy from a folder."""
     return _describe_judging(experiment, DECIDING) | HiddenInputs(modules=(module_of("folder"),))
 
 
 def describe_training(experiment: "Experiment", options: Options) -> HiddenInputs:
     """Describe a training: the digests of files that the options of its algorithm name, the models that judge, and the
     modules of the algorithm, of the policy, and of what verl loads by name."""
-    training = experiment.settings_of("train_policy", options)[0].training
+    training = experiment.settings_of("train_policy", options).training
     modules = ["cdpr.training.algorithm", algorithm_module(training.algorithm), "cdpr.llm.sampler"]
     if training.engine == "verl":
+        # The modules that call verl's own servers, and the server of the frozen policy, which samples continuations.
         modules += [module_of("verl:"), module_of(training.verl.frozen.url or "http:")]
         modules += [f"cdpr.training.verl.{name}" for name in ("agent_loop", "session", "trainer")]
     files = {path: experiment.digests.digest(path) for path in named_files(training.options)}
@@ -127,8 +128,8 @@ def describe_evaluation(experiment: "Experiment", options: Options) -> HiddenInp
     the agent."""
     settings, run = experiment.settings, options["run"]
     values: dict[str, Any] = {"agent": _describe_agent(experiment, run)}
-    if settings.judge.second == TABLES:
-        values[SECOND[0]] = TABLES
+    if settings.judge.second == TABLES:  # tables of names are no model, so `_describe_judging` leaves them out
+        values["judge.second"] = TABLES
     if options.get("dataset") in FURTHER:
         values["cases"] = settings.evaluation.open_cases.cases
     if run in settings.agents:
@@ -148,12 +149,13 @@ def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
     entry = agent_entry(settings, run)
     model = model_of(settings, entry)
     description: dict[str, Any] = {}
-    if is_served(settings, entry):  # a server draws other samples than this process, and each server others
+    if is_served(settings, entry):  # a server draws other samples than this process, and than another server
         server = settings.serving.model_dump(include={"program", "command"})
         description["served"] = server | (model.model_dump(include={"weights", "serve"}) if model else {})
     if run in settings.agents:
         loaded = experiment.acting_policy(run)
-        if loaded and not loaded.startswith("<results>"):  # else another job makes it, and Snakemake sees changes
+        # Weights in the results are made by another job: they are an input, whose changes Snakemake sees.
+        if loaded and not loaded.startswith("<results>"):
             description["weights"] = experiment.digests.digest(loaded)
         address = None if entry.model in settings.models else entry.model
         description |= {"acts": entry.acts, "model": address, "request": model and model.request_settings()}

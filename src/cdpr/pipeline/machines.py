@@ -24,19 +24,18 @@ _CPU = {"mem_mb": 4000}
 def shell_prefix(settings_file: str, source: Path | None) -> str:
     """Write what a shell does before the command of a job, as a pattern of Snakemake.
 
-    Every job reads the resolved settings in ``settings_file``. Without an activated environment the ``cdpr`` beside
-    this Python serves. A conda environment has all packages but this one, which is in the folder ``source`` (None:
-    without conda). glibc keeps the memory of tensors, which it would return to the kernel and request again in every
-    step: a quarter of an update's time.
+    ``settings_file`` has the resolved settings, which every job reads. ``source`` is the folder of this package where
+    jobs run in a conda environment, which has all packages but this one; otherwise None.
     """
+    # The `cdpr` beside this Python, if no activated environment has one earlier in PATH.
     find_command = f'export PATH="$PATH":{shlex.quote(os.path.dirname(sys.executable))}; '
     if source:
         find_command = f'export PYTHONPATH={shlex.quote(str(source))}; cdpr() {{ python -m cdpr.pipeline.cli "$@"; }}; '
-    prefix = (
-        f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(settings_file)}; "
-        f"export MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824; {find_command}"
-    )
-    return prefix.replace("{", "{{").replace("}", "}}")  # a folder's name is no pattern
+    # Up to 1 GiB glibc keeps the freed memory of tensors. By default it returns it to the kernel and requests it again
+    # in every step, which takes a quarter of an update's time.
+    memory = "export MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824"
+    prefix = f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(settings_file)}; {memory}; {find_command}"
+    return prefix.replace("{", "{{").replace("}", "}}")  # so that Snakemake fills in nothing
 
 
 def follow_jobs(executor: Any) -> str:
@@ -64,6 +63,7 @@ def training_machine(settings: Settings) -> dict[str, Any]:
     gpus = verl.gpus_of_node
     if verl.nodes == 1:
         return {**_with_gpus(gpus), "nodes": 1}
+    # `gpu` counts the GPUs of all nodes, `gres` and the memory are those of one node.
     return {**_with_gpus(gpus), "gpu": gpus * verl.nodes, "gres": f"gpu:{gpus}", **several}
 
 
@@ -79,9 +79,12 @@ def training_threads(settings: Settings) -> int:
 
 
 def acting_machine(settings: Settings, elsewhere: Collection[str] = ()) -> dict[str, Any]:
-    """The resources of a job in which a policy acts, for a rule: values by name, or, where the policy needs a GPU,
-    functions of the job's wildcards (:func:`by_wildcards`). Reference policies need no model, and the model of the runs
-    ``elsewhere`` is on the server of another job: jobs of these runs request no GPU."""
+    """The resources of a job in which a policy acts, by name, as a rule needs them.
+
+    They are plain values where the policy needs no GPU. Where it needs one, they are functions of the job's wildcards
+    (:func:`by_wildcards`), because some runs request no GPU all the same: reference policies, which have no model, and
+    the runs ``elsewhere``, whose model is on the server of another job.
+    """
     if not _uses_gpu(settings):
         return dict(_CPU)
     without_gpu = {name for name, entry in settings.agents.items() if entry.knows_hospital} | {*elsewhere}
@@ -111,8 +114,8 @@ def serving_machines(machine_of: Callable[[Any], Machine]) -> dict[str, Callable
 
 def by_wildcards(resources: Callable[[Any], Mapping], names: Iterable[str]) -> dict[str, Callable[[Any], Any]]:
     """Turn ``resources``, a function from a job's wildcards to all its resources, into one function for each of the
-    ``names``, as a rule needs them. A resource that a job lacks is None: the Kubernetes plugin takes even 0 GPUs for a
-    request."""
+    ``names``, as a rule needs them. A function returns None for a resource that the job does not request; it cannot
+    return 0, which the Kubernetes plugin takes for a request of GPUs."""
 
     def resource(name: str) -> Callable[[Any], Any]:
         """The function for one name."""
@@ -127,6 +130,6 @@ def _uses_gpu(settings: Settings) -> bool:
 
 
 def _with_gpus(count: int) -> dict[str, Any]:
-    """The resources of a job with this number of GPUs. Kubernetes needs to know whose GPUs, and for GPUs a limit too,
-    which ``scale`` 0 sets."""
+    """The resources of a job with this number of GPUs. Kubernetes also needs to know their manufacturer. With ``scale``
+    0 its plugin limits the job to what it requests, which Kubernetes demands for GPUs."""
     return {"gpu": count, "gpu_manufacturer": "nvidia", "scale": 0, "mem_mb": _MEMORY_OF_A_GPU * count}

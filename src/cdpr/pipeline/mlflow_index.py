@@ -65,7 +65,8 @@ def load() -> None:
 
 
 def _write_without_waiting(connection: Any, record: Any) -> None:
-    """Let SQLite write a thousand small commits without waiting for the disk: the index can be made again."""
+    """Let SQLite write a thousand small commits without waiting for the disk: the index can be made again. SQLAlchemy
+    calls this for each new ``connection``, with its own ``record`` of it."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
 
@@ -80,10 +81,10 @@ class MlflowIndex:
         load()
         from mlflow.tracking import MlflowClient
 
-        database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+        database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None  # else a server
         self.folder = database and database.parent
         if database and not database.exists():
-            with hold(database.with_name(f"{database.name}.lock")):  # jobs run side by side
+            with hold(database.with_name(f"{database.name}.lock")):  # jobs that run side by side make it once
                 if not database.exists():
                     _create_database(database)
         self.client = MlflowClient(tracking_uri=uri)
@@ -95,10 +96,10 @@ class MlflowIndex:
 
         if experiment := self.client.get_experiment_by_name(name):
             return experiment.experiment_id
-        artifacts = (self.folder or Path()).resolve() / "mlartifacts" / name.rpartition("/")[2]
-        location, note = artifacts.as_uri() if self.folder else None, {"mlflow.note.content": EXPERIMENTS[name]}
+        # The folder of the experiment's files. A server chooses it itself.
+        location = (self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]).as_uri() if self.folder else None
         try:
-            return self.client.create_experiment(name, location, note)
+            return self.client.create_experiment(name, location, {"mlflow.note.content": EXPERIMENTS[name]})
         except MlflowException:
             if experiment := self.client.get_experiment_by_name(name):  # another job was first
                 return experiment.experiment_id
@@ -153,7 +154,7 @@ class MlflowIndex:
         final = dict(record.metrics)
         if record.experiment != COMPARISON:
             final |= {"wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
-        if history:  # whose curves have the names without `final/`
+        if history:  # the curves over steps have the names of the metrics already
             final = {f"final/{name}": value for name, value in final.items()}
         final_row = {**final, "step": history[-1]["step"] if history else 0}
         # MLflow's parameters are texts.
@@ -161,7 +162,7 @@ class MlflowIndex:
         texts = {name: json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
                  for name, value in parameters.items()}  # fmt: skip
         params = [Param(name, text[:_MOST_CHARACTERS]) for name, text in texts.items()]
-        # A new run has its tags already; that of a job which was tracked live lacks those of its results.
+        # A new run has got its tags. A run that was tracked live got them before the job had results: it gets more.
         tags = [RunTag(name, value) for name, value in record_tags(record).items()] if run else []
         new_rows = [row for row in history if row["step"] > last_step]
         self.log_rows(run_id, [*new_rows, final_row], tags=tags, params=params)
@@ -235,13 +236,14 @@ def method_records(results: Path) -> Iterator[RunRecord]:
     rows = [row for _, row in read_table(path)] if path.exists() else []
     metrics_of: dict[str, dict[str, float]] = {}
     for row in rows:
+        # The first row has the table's first decoding, and the in-domain data set.
         is_shown = row["decoding"] == rows[0]["decoding"] and row["dataset"] in (rows[0]["dataset"], "average")
         if is_shown and row["utility"]:
             metrics = metrics_of.setdefault(csv_text(row["label"]), {})
             for order, name in enumerate(("utility", "accuracy", "aec", "aen"), 1):  # MLflow sorts metrics by name
                 for end in ("", "_low", "_high"):
                     metrics[f"{row['dataset']}/{order} {name}{end}"] = float(row[f"{name}{end}"])
-    # Of the job that made the table.
+    # The record of the job that made the table.
     table = RunRecord.read(path.with_suffix(".run.json")) if metrics_of else RunRecord()
     for label, metrics in metrics_of.items():
         key = hashlib.sha256(f"{label} {table.outputs['csv'].sha256}".encode()).hexdigest()[:16]

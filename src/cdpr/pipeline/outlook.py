@@ -8,7 +8,7 @@ from ..records import RunRecord
 from ..settings.section import read_shipped
 from .experiment import Experiment
 
-_SHORT = 1.5  # seconds of a job that the file does not list
+_SHORT = 1.5  # seconds of a job that workflow/durations.yaml does not list
 
 
 def forecast(jobs: Sequence[tuple[str, int]], cores: int | None = None, overlays: Iterable[str | Path] = ()) -> str:
@@ -24,7 +24,7 @@ def forecast(jobs: Sequence[tuple[str, int]], cores: int | None = None, overlays
     seconds = {rule: (durations or {}).get(rule, _SHORT) for rule, _ in jobs}
     if not durations or cores is None or None in seconds.values():  # null in the file: unknown
         return "for an unknown time"
-    # All work shared by the cores, but at least one job of every rule, one after another, which no core shortens.
+    # Either all work, divided by the cores, or one job of every rule, one after another, which no core shortens.
     total = max(sum(seconds[rule] * threads for rule, threads in jobs) / cores, sum(seconds.values()))
     amount = f"{total:.0f} s" if total < 90 else f"{total / 60:.0f} min" if total < 5400 else f"{total / 3600:.1f} h"
     return f"about {amount} on {cores} cores"

@@ -24,8 +24,8 @@ _OURS = _real_path(str(PACKAGE_FOLDER)) + os.sep
 _FILES_MODULE = _OURS + "files.py"  # reads files for others
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/", _OURS)
 _user_modules: dict[str, str] = {}  # names of the user's modules by file
-_allowed: set[str] = set()  # files, and folders whose files, may be read
-_faults: list[str] = []
+_allowed: set[str] = set()  # files that may be read, and folders whose files may be read
+_faults: list[str] = []  # messages about undeclared files that were read
 
 
 class UndeclaredFile(SettingsError):
@@ -36,17 +36,17 @@ def watch(settings: Settings) -> None:
     """From now on, raise UndeclaredFile when a module of the user opens a file that is not declared. The modules are
     those that the settings name as algorithms, agents or importers, and those that these import. Called before any of
     them is imported."""
-    # Dictionaries of settings, which may name algorithms and files.
+    # Dictionaries of settings: the options of the algorithm, and what each variant changes. Both may name files.
     changes = [settings.training.options, *(variant.change for variant in variants(settings).values())]
     algorithms = [settings.training.algorithm, *(c["training.algorithm"] for c in changes if "training.algorithm" in c)]
-    # Names of modules, or `module:function`.
+    # Names of modules, or `module:function`; an algorithm may also have the short name of one of ours.
     named = [*map(algorithm_module, map(str, algorithms)), *(entry.acts for entry in settings.agents.values()),
              *(entry.importer for entry in DATASETS.values() if entry.importer)]  # fmt: skip
     roots = {name.partition(":")[0] for name in named if name.split(".")[0] != PACKAGE}
-    roots = {root for root in roots if file_of(root)}  # others are reported where they are loaded
+    roots = {root for root in roots if file_of(root)}  # a missing module is an error where it is loaded
     if not roots:
         return
-    if not _user_modules:
+    if not _user_modules:  # an audit hook cannot be removed: one for all calls
         sys.addaudithook(_check_event)
     for name in import_closure(sorted(roots)):
         if name.split(".")[0] != PACKAGE:
@@ -82,11 +82,12 @@ def check() -> None:
 
 def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
     """Audit hook of Python: raises UndeclaredFile when a module of the user opens a file that is not declared. A file
-    that such a module writes may be read later. ``arguments`` of the event ``open`` are path, mode and flags."""
+    that such a module writes may be read later. ``arguments`` of the event ``open`` are path, mode and flags; the path
+    is a number for a file that is open already."""
     if event != "open" or not isinstance(arguments[0], (str, os.PathLike)) or not (module := _user_module_at_work()):
         return
     path, written = os.path.realpath(arguments[0]), arguments[2] & os.O_ACCMODE == os.O_WRONLY
-    if path.endswith(".pyc"):  # compiled by Python from the module that is read
+    if path.endswith(".pyc"):  # what Python compiled from a .py file, which is the one that has to be declared
         path = importlib.util.source_from_cache(path) if "__pycache__" in path else path[:-1]
     if written:
         _allowed.add(path)
@@ -101,7 +102,7 @@ def _user_module_at_work() -> str:
     """The file of the user's module that opens a file, directly or through a function of a library; empty where none
     does. It is also empty for what a library reads while it is imported, and for what this package reads, except by
     ``cdpr.files``, whose functions read files for their callers."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # what opens the file: the caller of the audit hook, which called this function
     while (file := _real_path(frame.f_code.co_filename)) not in _user_modules:
         of_package = file.startswith(_OURS) and file != _FILES_MODULE
         if frame.f_code.co_name == "<module>" or of_package or frame.f_back is None:

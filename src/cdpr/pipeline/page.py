@@ -4,7 +4,7 @@ from ..job import PageEntry
 from ..settings.section import read_shipped
 from .stages import TABLES
 
-# Of a table or figure that workflow/page.yaml does not list.
+# The entry of a table or figure that workflow/page.yaml does not list.
 NOT_SHOWN = PageEntry("Further results", "")
 
 

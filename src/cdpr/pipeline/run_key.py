@@ -18,22 +18,26 @@ PACKAGE_FOLDER = Path(cdpr.__file__).parent
 
 # Modules that decide when and where stages run, or record that they ran, but not what they compute.
 BOOKKEEPING = ("cdpr.pipeline.",)
-# Values of settings, and what reports print of data sets, enter a key separately: of the settings only the code counts.
+# The package of the settings. Its code counts, but not its data files: their values enter a run key separately.
 SETTINGS = "cdpr.settings"
 
 
 def code_digest(roots: Sequence[str], source: Path = PACKAGE_FOLDER, cache: DigestCache | None = None) -> str:
     """Digest all code and package data that the modules ``roots`` can reach; returns 16 hexadecimal digits.
 
-    Comments, docstrings and layout do not count. Of the modules outside this package those of the user count, and the
-    files in their ``FILES``; not those of installed packages, unless a root is in one. ``source`` is the folder of the
-    package, ``cache`` keeps the digests of single files. Raises ModuleNotFoundError for a root that does not exist.
+    - Of this package, the reached modules count, and the data files in their folders.
+    - Of the user, the reached modules count, and the files in their ``FILES``.
+    - Installed packages do not count, except one that has a root.
+
+    Comments, docstrings and layout do not count. ``source`` is the folder of this package, ``cache`` keeps the digests
+    of single files. Raises ModuleNotFoundError for a root that does not exist.
     """
     cache = cache or DigestCache(None)
     digest = hashlib.sha256()
     modules = import_closure(roots, source, cache)
     for name in modules:
-        digest.update(f"{name}={_read_module(name, source, cache)[0]}\n".encode())
+        code, _ = _read_module(name, source, cache)
+        digest.update(f"{name}={code}\n".encode())
     user_files = {file for name in modules if not _is_ours(name) for file in files_of(name)}
     for file in sorted(user_files):
         digest.update(f"{file.name}={cache.digest(file)}\n".encode())
@@ -53,16 +57,18 @@ def import_closure(roots: Sequence[str], source: Path = PACKAGE_FOLDER, cache: D
     for root in roots:
         if file_of(root, source) is None:
             raise ModuleNotFoundError(f"{root}: no such module; correct the name, or put its folder on PYTHONPATH")
-    followed = {PACKAGE, *(root.split(".")[0] for root in roots)}  # also where the package of a root is installed
+    followed = {PACKAGE, *(root.split(".")[0] for root in roots)}  # packages that count even if they are installed
     waiting, names = list(roots), set[str]()
     while waiting:
         name = waiting.pop()
+        # "" is the parent of a module without a package.
         if name in ("", PACKAGE) or name in names or f"{name}.".startswith(BOOKKEEPING):
             continue
         path = file_of(name, source)
         if path and (name.split(".")[0] in followed or not is_installed(path)):
             names.add(name)
-            waiting += [name.rpartition(".")[0], *_read_module(name, source, cache)[1]]
+            _, imports = _read_module(name, source, cache)
+            waiting += [name.rpartition(".")[0], *imports]  # the package of a module is imported with it
     return sorted(names)
 
 
@@ -82,7 +88,7 @@ def files_of(name: str) -> list[Path]:
     """List the data files and folders that a module of the user names in ``FILES = (...)``, relative to its folder."""
     if (path := file_of(name)) is None:
         return []
-    # The module is parsed, not imported: the values of its assignments `FILES = ...` must be literals.
+    # The module is parsed, not imported, so the value of its `FILES = ...` must be a literal.
     assignments = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign)]
     values = [node.value for node in assignments if "FILES" in [getattr(target, "id", "") for target in node.targets]]
     return [path.parent / file for value in values for file in ast.literal_eval(value)]
@@ -129,16 +135,15 @@ def _parse_module(path: Path, name: str) -> tuple[str, list[str]]:
         elif isinstance(node, ast.ImportFrom):
             # Each dot after the first goes up one package.
             parent = package[: len(package) - node.level + 1] if node.level else []
-            # `from . import name` has no module.
+            # The module from which names are imported; `from . import name` has none but the parent.
             base = ".".join([*parent, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == PACKAGE:
             names.add(f"{PACKAGE}.{node.attr}")
-    for module, public in PUBLIC.items():  # the package imports its public names when they are used
-        if names & {f"{PACKAGE}.{public_name}" for public_name in public}:
-            names.add(module)
+    # The package imports the module of a public name, such as `cdpr.train`, when that is used.
+    names |= {module for module, public in PUBLIC.items() if names & {f"{PACKAGE}.{each}" for each in public}}
     # Modules of this package import no module of the user.
-    imports = sorted(names if not _is_ours(name) else filter(_is_ours, names))
+    imports = sorted(filter(_is_ours, names) if _is_ours(name) else names)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imports
 
 
@@ -147,7 +152,7 @@ class _CodeThatRuns(ast.NodeTransformer):
     ``if TYPE_CHECKING:``, and declarations of settings (``name: type = key(...)``)."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        """Remove the declaration of a setting."""
+        """Remove the declaration of a setting: its value enters a run key by itself."""
         declares = isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") in ("key", "Field")
         return None if declares else self.generic_visit(node)
 
@@ -167,6 +172,6 @@ def _data_digests(folder: Path) -> list[tuple[Path, str]]:
     """The path and SHA-256 of each file other than Python in the package in ``folder``, also in its sub-folders, but
     not in sub-packages."""
     files = [path for path in sorted(folder.rglob("*")) if path.suffix not in (".py", ".pyc") and path.is_file()]
-    # Of each file the nearest folder that is a package.
+    # The package of each file: the nearest folder above it with an __init__.py. It is `folder`, or a sub-package.
     packages = [next(parent for parent in path.parents if (parent / "__init__.py").exists()) for path in files]
     return [(path, file_digest(path)) for path, package in zip(files, packages, strict=True) if package == folder]

@@ -96,7 +96,7 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
                                "snakemake does it for you: snakemake --cores all FILE")  # fmt: skip
     record = record or next(iter(outputs.values())).with_suffix(".run.json")
     begun = _describe_job(experiment, request, inputs)
-    settings, _ = experiment.settings_of(name, options)
+    settings = experiment.settings_of(name, options)
     with frame.stage(begun, inputs, outputs, record, Path(experiment.state)) as job:
         job.inputs["results"] = Path(experiment.results)
         job.page = tuple(experiment.page().values()) if name == "write_report" else ()
@@ -114,9 +114,11 @@ def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[s
     """Write the record of a job as far as it is known before the job runs. The run key in it is KEY-DIGEST, the key of
     the job and a digest of its inputs, because unfinished work of other inputs must not be continued."""
     name, options = request.stage, request.options
-    settings, seed = experiment.settings_of(name, options)
-    trained = TrainedRun.parse(run := options.get("run", ""))
-    tags = {"variant": trained.variant, "seed": str(trained.seed)} if trained else {"variant": run} if run else {}
+    training = experiment.training_of(name, options)
+    # By these tags MLflow groups all jobs of a variant, its evaluations too; an agent counts as a variant.
+    tags = {"variant": options["run"]} if "run" in options else {}
+    if trained := TrainedRun.parse(options.get("run", "")):
+        tags = {"variant": trained.variant, "seed": str(trained.seed)}
     digests = frame.describe_files({label: path for label, path in inputs.items() if path.exists()})
     contents = [part for file in digests.values() for part in list_contents(Path(file.path), file.sha256)]
     # The results behind a table or figure have no names in its rule, so `inputs` lacks them: their records count.
@@ -124,7 +126,8 @@ def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[s
     records = [Path(path) for path in behind if path.endswith("run.json") and Path(path).exists()]
     contents += [part for record in records for part in list_contents(record, "")]
     run_key = f"{request.key or experiment.key(name, **options)}-{digest(contents)}"
-    return RunRecord(stage=name, experiment=stage_of(name).experiment, run_key=run_key, tier=settings.tier, seed=seed,
+    return RunRecord(stage=name, experiment=stage_of(name).experiment, run_key=run_key,
+                     tier=experiment.settings_of(name, options).tier, seed=training and training.seed,
                      options=dict(options), tags=tags, parameters=experiment.parameters(name, options),
                      code_digest=experiment.code(name, options), inputs=digests)  # fmt: skip
 

@@ -52,7 +52,7 @@ def served_jobs(experiment: Experiment) -> list[ServedJob]:
     for run, dataset in dict.fromkeys(pair for name in EVIDENCE for pair in experiment.evidence(name).evaluations):
         entry = agent_entry(experiment.settings, run)
         if is_served(experiment.settings, entry):
-            # A policy is the one that training starts from, which agents share, or that of a trained run.
+            # Agents share the policy that training starts from; a trained run has one of its own.
             policy = POLICY if run in experiment.settings.agents else run
             model = policy if entry.own_policy else str(entry.model)
             evaluations.setdefault((model, _dataset_group(dataset)), []).append((run, dataset))
@@ -118,8 +118,8 @@ def server_of(experiment: Experiment, job: ServedJob) -> OwnServer:
     model, gpus = model_of(settings, agent_entry(settings, run)), machine_of(experiment, job).gpus
     if model:
         weights, name = model.weights or model.id, model.id
-        flags = model.serve if settings.serving.program == "vllm" else []
-    else:
+        flags = model.serve if settings.serving.program == "vllm" else []  # they are vLLM's flags
+    else:  # a policy, of which each GPU has a whole copy: the model is on 1 GPU
         weights, name = experiment.resolve_path(str(experiment.acting_policy(run))), job.model
         flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
     log = Path(experiment.state) / "servers" / f"{job.name}.log"
@@ -128,9 +128,12 @@ def server_of(experiment: Experiment, job: ServedJob) -> OwnServer:
 
 
 def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -> list[str]:
-    """The flags of a server for the policy in ``folder``: a copy on each GPU, and the longest sequence, without which
-    the cache has to hold one as long as the model's whole context. Frameworks write their own prompts, so for them no
-    longest sequence is known."""
+    """The flags of a server for the policy in ``folder``.
+
+    - A copy of the policy on each of the ``gpus``.
+    - The longest sequence. Without this flag the server's cache has to hold one as long as the model's whole context.
+      It is left out where frameworks act, which write their own prompts of unknown length.
+    """
     from ..agents.policy import PolicyAgent, longest_sequence
 
     flags = ["--data-parallel-size", str(gpus)] if gpus > 1 else []

@@ -23,15 +23,16 @@ from .run_key import PACKAGE_FOLDER
 if TYPE_CHECKING:
     from .experiment import Experiment
 
-# Settings of the models that judge and match. Stages ignore them: `hidden_inputs` describes what decides a verdict.
+# Settings of the models that judge and match. They are neutral, because `hidden_inputs` describes all that decides a
+# verdict for the run key.
 _JUDGED = ("judge", "matcher", "models", "governance", "calls")
 # Settings that tables and figures print or compute with.
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
              "study.states", *DECISIONS)  # fmt: skip
-# Settings that every stage may read and that change no result.
+# Settings that every stage may read although they change no result, so that no run key has them.
 _NEUTRAL = ("tier", "paths", "tracking")
-_ENGINES = {"torch": "torch.trainer", "verl": "verl.launch"}
+_ENGINES = {"torch": "torch.trainer", "verl": "verl.launch"}  # the module in cdpr.training of each training.engine
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ class Stage:
 
     - ``call``: the function, ``module:name``, or how to find it from the settings.
     - ``reads``: the settings that it reads and that enter the run key. Dotted names; a section means all its settings.
-    - ``ignores``: the settings that it reads and that change no result, such as how often to save. Reading any other
-      setting is an error, so a run key can never miss one.
-    - ``options``: the options that distinguish the jobs of the stage. ``{dataset}`` in a name above is replaced by the
-      value of that option.
+    - ``neutral``: the settings that it may also read and that change no result, such as how often to save. They do not
+      enter the run key. Reading a setting that is in neither list is an error, so a run key can never miss one.
+    - ``options``: the options that distinguish the jobs of the stage. ``{dataset}`` in the name of a setting is
+      replaced by the value of that option.
     - ``own_reads``: further settings that the algorithm or agent of a job declares.
     - ``files``: settings that name files of the user, whose contents enter the run key.
     - ``hidden``: what else decides the outputs (:mod:`cdpr.pipeline.hidden_inputs`).
@@ -52,7 +53,7 @@ class Stage:
 
     call: str | Callable[[Settings], str]
     reads: tuple[str, ...] = ()
-    ignores: tuple[str, ...] = ()
+    neutral: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     hidden: Callable[["Experiment", Options], HiddenInputs] = lambda experiment, options: HiddenInputs()
     files: tuple[str, ...] = ()
@@ -71,30 +72,33 @@ class Stage:
     def view(self, settings: Settings, options: Options, name: str = "") -> Settings:
         """Restrict the settings to those that a job of this stage may read. ``name`` is the name of the stage, for the
         message about any other setting."""
-        ignored = [key.format(**options) for key in (*_NEUTRAL, *self.ignores)]
+        neutral = [key.format(**options) for key in (*_NEUTRAL, *self.neutral)]
         remedy = f"add KEY to `reads` of {name} in src/cdpr/pipeline/stages.py, or its run key would miss it"
-        return restrict(settings, self._key_settings(settings, options) | expand_keys(ignored), remedy)
+        return restrict(settings, self._key_settings(settings, options) | expand_keys(neutral), remedy)
 
     def _key_settings(self, settings: Settings, options: Options) -> set[str]:
         """The dotted names of all settings that enter the run key of a job. Raises SettingsError where an algorithm or
         agent declares a setting that does not exist."""
         reads = [key.format(**options) for key in self.reads]
-        ignores = [key.format(**options) for key in self.ignores]
+        neutral = [key.format(**options) for key in self.neutral]
         declared = self.own_reads(settings, options)
         restrict(settings, declared)  # raises SettingsError for a name that does not exist
-        return expand_keys(reads, ignores) | expand_keys(declared)
+        return expand_keys(reads, neutral) | expand_keys(declared)  # of `reads`, without what is neutral
 
 
+# The text of each module of cdpr.report, by its name. They are not imported, since every job starts here.
 _REPORT = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
+# Stages in such a text: `def write_NAME(settings: Settings, job: Job)`, or `plot_NAME = ...`.
 _FUNCTION = re.compile(r"^(?:def )?((?:write|plot)_\w+)(?:\(settings: Settings, job: Job\)| = )", re.MULTILINE)
 # The module of each table that the results page shows whole, by the name of the table.
 TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT.items() if "\ndef sheet(" in text}
 
 
-def _report_stage(call: str) -> Stage:
+def _report_stage(call: str, describe: Callable[["Experiment", Options], HiddenInputs] | None = None) -> Stage:
     """Make the stage of a table or figure, whose function is ``call`` (``module:write_NAME``, ``module:plot_NAME``).
-    Tables print the paper's numbers beside ours, so these enter the run key of a table."""
-    describe = hidden.describe_table if ":write" in call else hidden.describe_datasets
+    ``describe`` gives its hidden inputs. By default the paper's numbers are among those of a table, which prints them
+    beside ours."""
+    describe = describe or (hidden.describe_table if ":write" in call else hidden.describe_datasets)
     return Stage(call, _REPORTED, ("training.save_every",), hidden=describe)
 
 
@@ -103,6 +107,7 @@ def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
     return own_reads(settings, options["run"])
 
 
+# The arguments of each stage without a name: call, reads, neutral, options, hidden.
 STAGES = {
     **{name: _report_stage(f"cdpr.report.{module}:{name}") for module, text in _REPORT.items()
        for name in _FUNCTION.findall(text)},
@@ -123,14 +128,13 @@ STAGES = {
     ),
     "remove_leaks": Stage("cdpr.ingest.leaks:remove_leaks", options=("dataset",)),
     "warm_start_policy": Stage(
-        "cdpr.training.torch.warm_start:warm_start_policy",
-        ("warm_start", "costs", *DECISIONS), files=("policy.model",),
+        "cdpr.training.torch.warm_start:warm_start_policy", ("warm_start", "costs", *DECISIONS), files=("policy.model",)
     ),
     "train_policy": Stage(
         lambda settings: f"cdpr.training.{_ENGINES[settings.training.engine]}:train_policy",
         ("training", "credit", "comparators", "warm_start.cases", *DECISIONS),
-        (*RUNTIME, *_JUDGED), ("run",), hidden.describe_training, ("policy.model",),
-        lambda settings, options: algorithm_class(settings.training.algorithm).reads, "cdpr/training", live=True,
+        (*RUNTIME, *_JUDGED), ("run",), hidden.describe_training, files=("policy.model",), experiment="cdpr/training",
+        own_reads=lambda settings, options: algorithm_class(settings.training.algorithm).reads, live=True,
     ),
     "evaluate_agent": Stage(
         "cdpr.evaluation.evaluate_agent:evaluate_agent",
@@ -174,9 +178,7 @@ STAGES = {
         files=("study.kept", "study.ratings"),
     ),
     "write_claims": _report_stage("cdpr.report.ledger.page:write_claims"),
-    "write_frames": Stage(
-        "cdpr.report.frames:write_frames", _REPORTED, ("training.save_every",), hidden=hidden.describe_datasets
-    ),
+    "write_frames": _report_stage("cdpr.report.frames:write_frames", hidden.describe_datasets),
     "write_report": Stage(
         "cdpr.report.report_page:write_report",
         (*_REPORTED, "inspector.runs"), ("training.save_every",), hidden=hidden.describe_page,
