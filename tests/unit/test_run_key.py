@@ -12,7 +12,7 @@ from cdpr.pipeline.run_key import PACKAGE_FOLDER, code_digest, import_closure
 from cdpr.pipeline.running import list_contents
 from cdpr.pipeline.stages import STAGES
 from cdpr.records import FileDigest, RunRecord
-from cdpr.settings import Settings, merge, parse_settings, variants
+from cdpr.settings import TrainedRun, merge, parse_settings, variants
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def plan(tmp_path, **changes):
 
 
 def test_every_part_of_a_key_counts(tmp_path, monkeypatch):
-    base = {"parameters": {}, "code": "c", "settings_of": (Settings(), 0)}
+    base = {"parameters": {}, "code": "c", "training_of": TrainedRun("cdpr", 0)}
 
     def key(stage="evaluate_agent", run="cdpr-seed0", **changes):
         for name, value in (base | changes).items():
@@ -126,7 +126,7 @@ def test_every_part_of_a_key_counts(tmp_path, monkeypatch):
         return plan(tmp_path).key(stage, run=run, dataset="private")
 
     changes = [{"stage": "credit_workups"}, {"run": "cdpr-seed1"}, {"parameters": {"p": 1}}, {"code": "d"},
-               {"settings_of": (Settings(), 1)}]  # fmt: skip
+               {"training_of": TrainedRun("cdpr", 1)}]  # fmt: skip
     assert key() == key() and len({key(), *(key(**change) for change in changes)}) == 1 + len(changes)
 
 
