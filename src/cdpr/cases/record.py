@@ -130,7 +130,7 @@ def split_by_subject(subjects: Sequence[str], sizes: Mapping[str, int], seed: in
     patient. Subjects beyond the sizes get no split.
     """
     cases = Counter(subjects)
-    order = iter(sorted(cases, key=lambda s: hashlib.sha256(f"{seed}:{s}".encode()).digest()))
+    order = iter(sorted(cases, key=lambda subject: hashlib.sha256(f"{seed}:{subject}".encode()).digest()))
     assigned: dict[str, str] = {}
     for name, size in sizes.items():
         filled = 0

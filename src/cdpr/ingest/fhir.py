@@ -172,6 +172,7 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
     primary, complaints = _diagnosis_and_complaints(case, by_onset, attrition)
     history, physical = _read_notes(case, attrition)
     diagnosis = primary.display("code") if primary else ""
+    diagnosis_code = min(primary.codes("code"), default="") if primary else ""
     if by_onset:
         complaints = _without_diagnosis(complaints, diagnosis, attrition)
         types = (kind for encounter in case.encounters for kind in encounter.children("type"))
@@ -196,7 +197,7 @@ def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attr
         results={key: text for key, text in results.items() if not is_physical(key)},
         physical=physical | {key: text for key, text in results.items() if is_physical(key)},
         # A diagnosis without words is dropped by its code.
-        diagnosis=diagnosis or (min(primary.codes("code"), default="") if primary else ""),
+        diagnosis=diagnosis or diagnosis_code,
         where=_describe(case),
     )
 

@@ -119,14 +119,13 @@ class Scope:
         number = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{number}" if number else "") if name]
         known = next((self.by_reference[name] for name in names if name in self.by_reference), None)
-        if known and known.value != resource.value:
+        if known is None:
+            self.resources.append(resource)
+            self.by_reference.update(dict.fromkeys(names, resource))
+        elif known.value != resource.value:
             # names[-1] is Kind/id where the resource has an id.
             raise resource.error("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
-        if known:
-            return True
-        self.resources.append(resource)
-        self.by_reference.update(dict.fromkeys(names, resource))
-        return False
+        return known is not None
 
 
 class Resource(FhirElement):

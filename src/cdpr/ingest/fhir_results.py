@@ -259,7 +259,8 @@ def read_value(content: FhirElement) -> tuple[str, str] | None:
     if quantity := content.child("valueQuantity"):
         number = quantity.number("value")
         unit = quantity.text("unit") or quantity.text("code")
-        return (quantity.text("comparator") + number, "" if unit == "1" else unit) if number else None
+        unit = "" if unit == "1" else unit  # UCUM's code for a number without a unit
+        return (quantity.text("comparator") + number, unit) if number else None
     if ratio := content.child("valueRatio"):
         parts = [ratio.child(name).number("value") for name in ("numerator", "denominator")]
         return (":".join(parts), "") if all(parts) else None
@@ -302,8 +303,8 @@ def _is_range_for(span: FhirElement, person: Person) -> bool:
     groups = map(_concept_words, span.children("appliesTo"))  # sexes, pregnancy, ...
     is_of_sex = all(words & _SEXES.get(person.sex, set()) for words in groups)
     low, high = (_age_in_years(span.child("age").child(name)) for name in ("low", "high"))
-    years = math.nan if person.years is None else person.years  # nan is within no bounds
-    is_of_age = (low is None and high is None) or (low or 0) <= years <= (math.inf if high is None else high)
+    years = math.nan if person.years is None else person.years  # nan meets no bound
+    is_of_age = (low is None or years >= low) and (high is None or years <= high)
     return is_of_sex and is_of_age and (not kinds or not kinds.isdisjoint(_WORDS["healthy"]))
 
 

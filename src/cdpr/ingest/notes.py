@@ -167,8 +167,8 @@ def report_text(text: str) -> str:
     for heading, body in sorted(_report_sections(text), key=lambda section: section[0] in _IMPRESSIONS):
         if _REPORT.no_result.fullmatch(heading) or not says_something(body) or is_reference(body):
             continue
-        body = one_line(body)
-        parts.append(body if not heading or heading in _UNNAMED_HEADINGS else f"{heading.capitalize()}: {body}")
+        label = "" if heading in _UNNAMED_HEADINGS else heading.capitalize()
+        parts.append(": ".join(filter(None, (label, one_line(body)))))
     return " ".join(parts)
 
 
