@@ -175,9 +175,12 @@ def find_error(answer: Any) -> tuple[int, Any] | None:
 def classify_error(status: int, body: Any) -> Completion | Literal["no money"] | None:
     """Decide what an error of a server means, from its HTTP ``status`` and its ``body`` (parsed JSON, or text).
 
-    Returns :data:`~.types.TOO_LONG` where the conversation is too long for the model, :data:`~.types.REFUSED` where the
-    server refuses its content, the text ``no money`` where the account is empty or at its limit, and None for any other
-    error.
+    Returns
+
+    - :data:`~.types.TOO_LONG` where the conversation is too long for the model,
+    - :data:`~.types.REFUSED` where the server refuses the content of the conversation,
+    - the text ``no money`` where the account is empty or at its limit,
+    - None for any other error.
     """
     names, text = list(_error_names(body)), str(body)
 

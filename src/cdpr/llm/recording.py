@@ -196,9 +196,12 @@ class RecordedModel(Model):
 
 
 def model_identity(spec: ModelSpec) -> dict[str, Any]:
-    """Collect the fields that identify a model in recorded questions, for JSON: its kind, its name, the digest of its
-    weights if they are on this machine, the command of a server that the job starts, and further fields of its requests
-    (``extra`` of its entry).
+    """Collect the fields that identify a model in recorded questions, for JSON:
+
+    - ``kind``: that of :class:`ModelSpec`; ``model``: its name on a server;
+    - ``weights``: the digest of its weights, if they are on this machine;
+    - ``served``: the program, command and flags of a server that the job starts;
+    - ``extra``: further fields of its requests, by its entry.
 
     :func:`question_fields` adds messages and sampling parameters. How the answer is cut out of a reply is not included,
     because replies are recorded whole.
@@ -226,9 +229,13 @@ def model_identity(spec: ModelSpec) -> dict[str, Any]:
 def question_fields(
     model: Mapping[str, Any], messages: Messages, sample: int, sampling: Sampling, seed: int
 ) -> dict[str, Any]:
-    """Build a question, everything that decides an answer, as a dictionary for JSON: the fields ``model`` of
-    :func:`model_identity`, the messages, the index of the sample, the temperature, the other sampling parameters that
-    differ from their defaults, and the seed unless the temperature is 0."""
+    """Build a question, everything that decides an answer, as a dictionary for JSON. It has
+
+    - the fields ``model``, which identify the model (:func:`model_identity`),
+    - the messages, and the index of the sample,
+    - the temperature, and the other sampling parameters that differ from their defaults,
+    - the seed, unless the temperature is 0.
+    """
     parameters = {}
     for field in dataclasses.fields(sampling):
         value = getattr(sampling, field.name)

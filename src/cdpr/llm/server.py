@@ -75,10 +75,10 @@ class ServedModel(Model):
 
     - The API key is read from the first environment variable in ``keys`` that is set, when a request is sent, and
       stored nowhere. The variables are those of the model's own provider, so that no provider gets another's key.
-    - Retried are lost connections, answers that are empty, unfinished or of another form, and the statuses 408, 409,
-      425, 429 and 5xx, after the time that the server asks for (``Retry-After``). If the answer is still empty in the
-      last attempt, it is returned. A request that timed out is retried once, and only if the server has answered other
-      requests since.
+    - A request is sent again after a lost connection, after an answer that is empty, unfinished or of another form,
+      and after the statuses 408, 409, 425, 429 and 5xx. It waits as long as the server asks for (``Retry-After``). If
+      the answer is still empty in the last attempt, it is returned.
+    - A request that timed out is sent again once, and only if the server has answered other requests since.
     - Redirects are not followed. Proxies are used only for open cases on other machines.
     """
 
@@ -402,13 +402,13 @@ class OpenAIServer(ServedModel):
         fields ``extra`` of its entry in ``workflow/models.yaml``."""
         entry = self.spec.entry
         provider = PROVIDERS[entry.provider if entry else "own"]
-        fields: dict[str, Any] = {provider.limit: sampling.max_tokens}
+        fields: dict[str, Any] = {provider.limit_field: sampling.max_tokens}
         extra: dict[str, Any] = {}
         if sampling.temperature is not None:
             fields["temperature"] = sampling.temperature
         if sampling.top_p < 1:
             fields["top_p"] = sampling.top_p
-        if provider.seeds:
+        if provider.takes_seeds:
             fields["seed"] = seed
         if sampling.top_k:
             extra["top_k"] = sampling.top_k

@@ -75,10 +75,15 @@ def device_of(policy: Policy) -> str:
 class ModelSpec:
     """A model, and how requests are sent to it.
 
-    ``where`` is a Hugging Face folder, ``http(s)://HOST:PORT/v1`` or ``unix:/PATH`` of a server with OpenAI's protocol
-    (under ``/v1``), ``anthropic`` (or ``anthropic:URL``), or ``verl:ROLLOUT`` for verl's rollout servers. ``name`` is
-    the model's name on a server. ``credentialed``: requests hold text under a data use agreement; it has no default, so
-    that no caller forgets it.
+    ``where`` says what kind of model it is:
+
+    - a Hugging Face folder: weights in this process;
+    - ``http://HOST:PORT/v1``, ``https://...`` or ``unix:/PATH``: a server with OpenAI's protocol (under ``/v1``);
+    - ``anthropic`` or ``anthropic:URL``: Anthropic's own API;
+    - ``verl:ROLLOUT``: verl's rollout servers of the kind ROLLOUT, such as ``vllm``.
+
+    ``name`` is the model's name on a server. ``credentialed``: requests hold text under a data use agreement; it has no
+    default, so that no caller forgets it.
 
     For a server:
 

@@ -114,9 +114,12 @@ class Spending:
         """Insert a reservation of ``needed`` US dollars for a call of ``system`` (an agent, judge or matcher), if the
         budget has room for it.
 
-        Returns the number of the reservation, or None where the reservations of other calls leave no room at present;
-        the US dollars of the budget that are not spent (infinite without a budget); and the US dollars that were
-        reserved before. Raises ModelUnavailable where the budget would have no room even without other reservations.
+        Returns three values. Raises ModelUnavailable where the budget would have no room even without other
+        reservations.
+
+        - the number of the reservation, or None where the reservations of other calls leave no room at present;
+        - the US dollars of the budget that are not spent (infinite without a budget);
+        - the US dollars that were reserved before.
         """
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"

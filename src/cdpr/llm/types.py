@@ -89,9 +89,14 @@ class Completion:
       text.
     - ``logprobs``: one per token id, in nats, under the temperature-scaled softmax before top-k and top-p (for greedy
       decoding at temperature 1); empty where unknown.
-    - ``finish_reason``: ``stop``: the model ended its turn; ``length``: the reply was cut at ``max_tokens``;
-      ``refusal``: the model, or a filter before it, declined; ``too_long``: the conversation does not fit into the
-      context; ``failed``: the server does not answer this conversation, although it answers others.
+    - ``finish_reason``: why the reply ended.
+
+      - ``stop``: the model ended its turn.
+      - ``length``: the reply was cut at ``max_tokens``.
+      - ``refusal``: the model, or a filter before it, declined.
+      - ``too_long``: the conversation does not fit into the context.
+      - ``failed``: the server does not answer this conversation, although it answers others.
+
     - ``usage``: the tokens that are charged; ``model``: the name under which the server answered. Both are None where
       unknown.
     """

@@ -104,10 +104,14 @@ class FhirSource(AgreementSource):
 class DataSet:
     """An entry of ``datasets.yaml``: a data set with its role, its importer and its licence.
 
-    - ``role``: ``in_domain`` cases are split by patient for training, validation and test. An ``out_of_domain``
-      benchmark is only for testing. Both are in the main table. ``lessons`` are synthetic cases from which the tiny
-      policy learns before reinforcement learning; they have no settings. ``further`` cases are only for testing, if a
-      path is set; they have a table of their own (`open_cases`).
+    - ``role``: what its cases are for.
+
+      - ``in_domain``: training, validation and test, split by patient; in the main table.
+      - ``out_of_domain``: only testing; in the main table.
+      - ``lessons``: synthetic cases from which the tiny policy learns before reinforcement learning. They have no
+        settings.
+      - ``further``: only testing, if a path is set; in a table of their own (`open_cases`).
+
     - ``importer``: the function, as ``module:function``, that reads the data (a :data:`cdpr.ingest.draft.Importer`).
     - ``writer``: for a data set without a path, the function, as ``module:function``, that writes files of the
       synthetic hospital (a :data:`cdpr.hospital.raw_files.Writer`). ``size``: the setting of the section ``hospital``

@@ -15,34 +15,34 @@ from .section import Section, key
 MODELS_FILE = "workflow/models.yaml"
 # Fields of a request that `extra` may not have, because other settings decide them: a second value would bypass
 # recordings, or the cap on costs.
-_OURS = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n",
-                   "best_of", "stream", "seed", "temperature", "top_p", "top_k"})  # fmt: skip
+_RESERVED = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n",
+                       "best_of", "stream", "seed", "temperature", "top_p", "top_k"})  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Provider:
     """A provider of models: its address ``at``, and the environment variables ``keys`` that may hold an API key for it.
 
-    ``limit`` is the field of its requests for the most tokens of an answer. ``seeds``: its requests may have a seed. A
-    model of a ``paid`` provider is called only if its entry is enabled and a key is set.
+    ``limit_field`` is the field of its requests for the most tokens of an answer. ``takes_seeds``: its requests may
+    have a seed. A model of a ``paid`` provider is called only if its entry is enabled and a key is set.
     """
 
     label: str
     at: str | None
     keys: tuple[str, ...]
     paid: bool = True
-    limit: str = "max_tokens"
-    seeds: bool = False
+    limit_field: str = "max_tokens"
+    takes_seeds: bool = False
 
 
 # A key is sent to its own provider alone. Newer models of OpenAI refuse `max_tokens`; Google refuses unknown fields,
 # such as seeds.
 PROVIDERS: Mapping[str, Provider] = {
-    "openai": Provider("OpenAI", "https://api.openai.com/v1", ("OPENAI_API_KEY",), limit="max_completion_tokens"),
+    "openai": Provider("OpenAI", "https://api.openai.com/v1", ("OPENAI_API_KEY",), limit_field="max_completion_tokens"),
     "anthropic": Provider("Anthropic", "anthropic", ("ANTHROPIC_API_KEY",)),
     "gemini": Provider("Google", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY",)),
     "deepseek": Provider("DeepSeek", "https://api.deepseek.com", ("DEEPSEEK_API_KEY",)),
-    "own": Provider("your own", None, ("CDPR_API_KEY",), paid=False, seeds=True),
+    "own": Provider("your own", None, ("CDPR_API_KEY",), paid=False, takes_seeds=True),
 }
 
 
@@ -123,7 +123,7 @@ class ModelEntry(Section):
     def _check_extra(cls, extra: dict[str, Any]) -> dict[str, Any]:
         """Return the further fields of a request unchanged. Raises ValueError for a field that other settings decide,
         such as ``temperature``."""
-        if taken := sorted(_OURS & extra.keys()):
+        if taken := sorted(_RESERVED & extra.keys()):
             remedy = "the limit of an answer and its sampling are in `sampling`"
             raise ValueError(f"{', '.join(taken)}: set elsewhere; {remedy}")
         return extra

@@ -140,9 +140,14 @@ def check_price_files(settings: Settings) -> None:
 
 
 def check_path(name: str, path: str, forbidden: str = "") -> None:
-    """Raise SettingsError for a path that is empty or begins with ``~``, or that holds a character with another meaning
-    to Snakemake (braces, ``<``), to DuckDB and SQLite (``?``, a backslash) or to a terminal, or one of ``forbidden``.
-    ``name`` is the dotted name of the setting, for the message."""
+    """Raise SettingsError for a path that programs of the pipeline would misread. ``name`` is the dotted name of the
+    setting, for the message. A path must not be empty or begin with ``~``, and must not hold
+
+    - braces or ``<``, which have another meaning to Snakemake,
+    - ``?`` or a backslash, which have another meaning to DuckDB and SQLite,
+    - a control character or line break,
+    - one of the characters ``forbidden``.
+    """
     if not path or path.startswith("~"):
         raise SettingsError(f"{name}: {path!r}: write the path of the folder out; `~` is not your home here")
     # Unicode's categories of control characters, surrogates, and separators of lines and paragraphs.

@@ -17,7 +17,7 @@ from .runs import check_name
 from .schema import REGISTRIES, Settings
 from .section import SettingsError
 
-# Settings of a training that change no result: how often it saves, and where verl puts what.
+# Settings of a training that change no result: how often it saves, and how verl uses machines and memory.
 RUNTIME = ("training.save_every",
            *(f"training.verl.{name}" for name in ("nodes", "gpus_per_node", "gpu_memory_gb", "offload",
                                                   "rollout_memory", "frozen")))  # fmt: skip
