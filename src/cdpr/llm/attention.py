@@ -239,6 +239,7 @@ class Branches:
             query, key, value = (t.index_select(0, self._gather) for t in (query, key, value))
         own = [layers[layer][:, :, : self.length] for layers in (self.keys, self.values)]
         for cached, new in zip(own, (key, value), strict=True):
+            # `advance` has made room for the new token behind the others.
             cached[:, :, -1] = new.view(cells, cached.shape[1], -1)
         query = query.view(len(self.prompts), self.width, -1)
         keys, values, bias = self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias

@@ -350,8 +350,8 @@ class _Chunk:
         slots = np.zeros((len(fresh), int(self.lengths.max())), dtype=np.int32)
         for row, path in zip(slots, self.cached, strict=True):
             row[: len(path.slots)] = path.slots
-        # Each forward pass computes successive prompts, of about _PREFILL_TOKENS new tokens together: the first pass
-        # those from bounds[0] to before bounds[1], and so on.
+        # Each forward pass computes successive prompts, of about _PREFILL_TOKENS new tokens together. ``bounds`` are
+        # the first prompt of each pass, and the number of prompts: pass i is from bounds[i] to before bounds[i + 1].
         pass_of_prompt = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS
         bounds = [*np.flatnonzero(np.diff(pass_of_prompt, prepend=-1)).tolist(), len(fresh)]
         logits = [self._prefill_some(prompts.slice(a, b), slots[a:b], a) for a, b in pairwise(bounds)]

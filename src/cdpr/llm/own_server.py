@@ -47,7 +47,8 @@ def server_command(
     ``weights`` is a folder, a file or an id on the hub; requests use ``name`` for the model. ``gpus`` are the GPUs of
     one copy of the model; ``flags`` replace the word ``{serve}``.
     """
-    # On a CPU (0 GPUs) servers still want one part of the model. "serve" within a longer word is dropped.
+    # On a CPU (0 GPUs) servers still want one part of the model. The flags are whole words: a {serve} within a longer
+    # word becomes the empty text.
     values = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
     command: list[str] = []
     for word in shlex.split(serving.command or PROGRAMS[serving.program]):

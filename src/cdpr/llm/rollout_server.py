@@ -54,13 +54,15 @@ class RolloutServer(Model):
         one request for each continuation. Raises SettingsError with SGLang, which does not report them."""
         if self.rollout == "sglang":
             return await super().score(prompt_ids, continuations)
+        # The server must sample a token (max_tokens), which is not used. 0 (prompt_logprobs): it adds no likelier
+        # tokens to those of the prompt.
         fields = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
 
         async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
             """Get the log-probabilities of the tokens of one continuation. The server scores the tokens of a prompt, so
             prompt and continuation are sent as one prompt."""
             output = await self._generate([*prompt_ids, *continuation], fields)
-            # Each token has a row, whose first entry is the token itself; likelier tokens would follow.
+            # Each token has a row, whose first and only entry is the token itself.
             ids = [row[0] for row in output.extra_fields["prompt_ids"]]
             logprobs = [row[0] for row in output.extra_fields["prompt_logprobs"]]
             return continuation_logprobs(continuation, len(prompt_ids), ids, logprobs)

@@ -233,7 +233,8 @@ class ServedModel(Model):
         if self._is_silent:
             _log.warning("%s: answers again", self._label)
         self._last_answer, self._is_silent = time.monotonic(), False
-        # An empty text with an end-of-turn token is a sample like any other.
+        # Empty are answers without text. A reply whose only sampled token ended the turn has no text either, but it has
+        # a token id: it is a sample like any other.
         is_empty = any(not completion.token_ids and not completion.is_answer for completion in completions)
         return _Attempt(completions, completions[0].usage or "unknown", retry=is_empty)
 
@@ -386,6 +387,8 @@ class OpenAIServer(ServedModel):
             """Get the log-probabilities of the tokens of one continuation. vLLM scores the tokens of a prompt, so
             prompt and continuation are sent as one prompt."""
             tokens = [*prompt_ids, *continuation]
+            # The server must sample a token (max_tokens), which is not used. 0 (prompt_logprobs): it adds no likelier
+            # tokens to those of the prompt.
             fields: dict[str, Any] = {"max_tokens": 1, "extra_body": {"prompt": tokens, "prompt_logprobs": 0}}
             request = _Request(
                 send=lambda client: client.completions.create(model=self.spec.name, prompt="", **fields),

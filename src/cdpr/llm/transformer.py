@@ -76,6 +76,7 @@ class DecoderConfig:
             if type(config.get(name)) is not int or config[name] < 1:
                 raise SettingsError(f"{where}: {name} must be a positive integer, not {config.get(name)!r}")
         vocab_size, hidden_size, intermediate_size, layers, heads = (config[name] for name in names)
+        # The parameters of the rotary positions, whose keys have older and newer names.
         rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
         rope.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
         rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"

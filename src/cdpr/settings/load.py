@@ -111,6 +111,7 @@ def flatten(tree: Mapping[str, Any], whole: Collection[str] = (), prefix: str = 
     """
     flat: dict[str, Any] = {}
     for name, value in tree.items():
+        # The prefix is the dotted name of the dictionary ``tree``, and a dot.
         if isinstance(value, Mapping) and prefix.rstrip(".") not in whole:
             flat |= flatten(value, whole, f"{prefix}{name}.")
         else:

@@ -167,7 +167,7 @@ def changed_settings(settings: Settings, name: str) -> Settings:
     if "training.algorithm" in change:
         changed["training"]["options"] = {}  # they belong to another algorithm
     for key, value in change.items():
-        nested: Any = value  # for the key "a.b" {"a": {"b": value}}
+        nested: Any = value  # becomes {"a": {"b": value}} for the key "a.b"
         for part in reversed(key.split(".")):
             nested = {part: nested}
         changed = merge(changed, nested)
