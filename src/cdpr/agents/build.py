@@ -26,6 +26,7 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
     """Find the agent of a run in the registry ``settings.agents``. A trained run (``VARIANT-seedN``) is not in the
     registry: its agent acts by the policy of the run. Raises SettingsError for a name that is neither."""
     if is_trained(run):
+        # The agent is the default of ``acts``, a PolicyAgent; the caller gives the folder of the trained policy.
         return AgentEntry(model="policy", look=None)
     if run not in settings.agents:
         raise SettingsError(
@@ -62,8 +63,8 @@ def model_spec(
 
     It is the model that ``entry`` names in the registry of models, or else the policy in the folder ``policy``.
     ``server`` is the job's own server of this model, if it has one. ``credentialed`` says that the cases are under a
-    data use agreement. Calls of the model will be counted. Raises SettingsError where an agent that acts by a policy
-    gets no folder.
+    data use agreement. The model will count its calls and tokens. Raises SettingsError where an agent that acts by a
+    policy gets no folder.
     """
     if entry.model is None:
         return None
@@ -71,7 +72,7 @@ def model_spec(
     if model is not None:
         if server:
             model = model.model_copy(update={"at": server.address})
-        spec = ModelSpec.of_entry(model, settings, credentialed=credentialed)
+        spec = ModelSpec.of_entry(model, settings, credentialed=credentialed)  # a model of the registry counts calls
     elif policy is None:
         raise SettingsError("this run acts by a policy of its own: name its folder (--policy)")
     else:
@@ -96,7 +97,7 @@ def build_agent(
     if spec is None and not kind.one_decoding:
         raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy), or "
                             "write `one_decoding = True` in the class if it needs none")  # fmt: skip
-    # An agent that reads another setting gets an error with this remedy.
+    # The agent gets only the settings that it declares. Reading another one raises an error that advises this remedy.
     declaration = f"reads = {(*kind.reads, 'KEY')}".replace("'", '"')
     remedy = f"write `{declaration}` in the class {entry.acts}, or its evaluations would not change with the setting"
     readable = restrict(settings, (*ACTING, *kind.reads), remedy)
@@ -104,9 +105,9 @@ def build_agent(
 
 
 def own_reads(settings: Settings, run: str) -> tuple[str, ...]:
-    """List the dotted keys of the settings that the agent of a run reads beside :data:`ACTING`, which all agents
-    read."""
+    """List the dotted keys of the settings that the agent of a run reads in addition to :data:`ACTING`, which all
+    agents read."""
     entry = agent_entry(settings, run)
-    if entry.acts.startswith("cdpr.agents.reference:"):  # these read no others, and are slow to import
+    if entry.acts.startswith("cdpr.agents.reference:"):  # they read only ACTING, and are slow to import
         return ()
     return tuple(agent_class(entry).reads)

@@ -1,8 +1,8 @@
 """DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, called in the format of its training.
 
 A reply gives a working diagnosis and one examination, or it says that the information suffices and gives a final
-diagnosis. The message with a result begins with fixed words. The conversation shows the model its own replies, without
-the action in our grammar that :meth:`DiagAgent.act` appends to them.
+diagnosis. :meth:`DiagAgent.act` appends the action in our grammar to each reply; the conversation that the model reads
+has the replies without it. A message with a result begins with fixed words (:data:`RESULT`).
 """
 
 import re
@@ -19,9 +19,11 @@ _PROMPT = partial(fill_prompt, "diag_agent")
 MAX_TOKENS = 2048  # of one reply, as in the published code
 SUFFICES = "The available information is sufficient to make a diagnosis."
 RESULT = "Here is the test result: "
+# "Further test needed: CT abdomen".
 _EXAM = re.compile(r"(?:performed|needed):(.*)", re.IGNORECASE)
 _OUR_ACTION = render_action(RequestTest(""), "full")  # the words before the examination in our grammar
 _FENCE = re.compile(r"^\s*```.*$\n?", re.MULTILINE)  # a line that begins or ends a block of code
+# The final diagnosis ("Diagnosis: X", up to "Reason:") and the working diagnosis ("Current diagnosis: X").
 _DIAGNOSIS = re.compile(r"^\W*Diagnosis:(.*?)(?:^\W*Reason:|\Z)", re.MULTILINE | re.DOTALL)
 _WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
@@ -32,20 +34,21 @@ class DiagAgent(Framework):
     reads = ("frameworks.diag_agent",)
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
-        """Read the model's instruction from the file that the settings name, or else take our own."""
+        """Read the model's instruction from the file that the settings name. Without a file, or with an empty one, take
+        our own instruction."""
         super().__init__(model, settings, temperature)
         path = settings.frameworks.diag_agent.instruction
         instruction = _read_instruction(path) if path else ""
         self.instruction = instruction or _PROMPT("instruction", suffices=SUFFICES)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Continue the conversation with the model. Returns its reply, with the action appended in our grammar. Where a
-        forced reply has no final diagnosis, its working diagnosis ("Current diagnosis: ...") becomes the final one, if
-        it has one."""
+        """Continue the conversation with the model. Returns its reply, with the action appended in our grammar. A
+        ``forced`` reply without a final diagnosis gets its working diagnosis ("Current diagnosis: ...") as the final
+        one, or without that the diagnosis that :func:`complete_turn` finds."""
         summary = state.case.case_summary
         messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": summary}]
         for step in state.history:
-            # The model sees its own reply, without the action that was appended behind it.
+            # The model reads its own text, without the action that was appended to it (if one was).
             own_text, appended_action, _ = step.turn.text.rpartition(_OUR_ACTION)
             reply = own_text.rstrip() if appended_action else step.turn.text
             has_result = step.observation.kind in ("result", "repeat")
@@ -63,14 +66,15 @@ class DiagAgent(Framework):
 
     def parse_reply(self, reply: str) -> Action | None:
         """Read the action in a reply in the model's own format: a diagnosis after "Diagnosis:", or the first
-        examination after "performed:" or "needed:". Both in one reply are a diagnosis only if it says that the
-        information suffices. Returns None where there is no action."""
+        examination after "performed:" or "needed:". A reply with both is a diagnosis if it says that the information
+        suffices, else a request. Returns None where there is no action."""
         text = _FENCE.sub("", reply).strip()
         diagnosis = _DIAGNOSIS.search(text)
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
             name = " ".join(diagnosis.group(1).split())
-            return FinalDiagnosis(name) if name.strip(".*") else None
-        request = next(filter(None, map(_EXAM.search, text.splitlines())), None)  # in the first line that has one
+            return FinalDiagnosis(name) if name.strip(".*") else None  # dots and stars alone are no name
+        # The first line that names examinations; of these the first.
+        request = next(filter(None, map(_EXAM.search, text.splitlines())), None)
         if request is None:
             return None
         first_exam = re.split(r"[,;](?![^(]*\))", request.group(1))[0]  # a comma inside brackets does not separate

@@ -1,7 +1,7 @@
 """The base class of published multi-agent frameworks, which send several requests to a language model per decision.
 
-A framework runs once per state. Its question is all that is known about the patient, its answer one action. Differences
-from the published code: docs/deviations.md, D30 to D34.
+The published frameworks answer one question. Here a framework runs once per state: the question is all that is known
+about the patient, the answer is one action. Differences from the published code: docs/deviations.md, D30 to D34.
 """
 
 import functools
@@ -43,8 +43,8 @@ _SHARED = functools.partial(fill_prompt, "shared")
 class Framework(Agent):
     """An agent that decides by one or several conversations with ``model``. Subclasses implement :meth:`act`.
 
-    ``temperature`` is that of the evaluated decoding. ``talk_temperature`` is that of discussions, None where it is the
-    same. Subclasses give every request a seed of its own, derived from the seed of the turn.
+    ``temperature`` is that of the evaluated decoding (0: greedy). ``talk_temperature`` is that of discussions, None
+    where it is the same. Subclasses give every request a seed of its own, derived from the seed of the turn.
     """
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
@@ -70,14 +70,15 @@ class Framework(Agent):
         spaces at the ends. ``temperature`` None means that of the evaluated decoding. Raises ModelFailure where the
         model gives no answer."""
         sampling = Sampling(max_tokens, self.temperature if temperature is None else temperature)
-        [answer] = await self.model.chat(messages, (0,), sampling, seed)
+        [answer] = await self.model.chat(messages, (0,), sampling, seed)  # one answer, with the index 0
         return answer.text.strip()
 
     def describe_state(self, state: State, forced: bool) -> str:
         """Write all that is known about the patient at a state: the presentation, the examinations in order with their
         results, and how many more may follow. With ``forced`` none may."""
         results = number_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
-        for_diagnosis = 1 if self.environment.forced_turn == "within" else 0  # one of the turns is kept for it
+        # How many examinations may follow. With ``within`` the last of the turns is kept for the diagnosis.
+        for_diagnosis = 1 if self.environment.forced_turn == "within" else 0
         left = self.environment.max_turns - for_diagnosis - len(state.history)
         possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
         return _SHARED("record", summary=state.case.case_summary, examinations=results, possible=possible)
@@ -85,8 +86,8 @@ class Framework(Agent):
     def describe_task(self, forced: bool) -> str:
         """Write the instruction to decide, with the format of the answer. It contains the paper's agent prompt, which
         other models get as their system message. With ``forced`` it demands a diagnosis."""
-        words = opening_messages(self.prompt, "")[0]["content"]
-        return _SHARED("task", words=words, which=_SHARED("must_diagnose" if forced else "may_examine"))
+        system, _user = opening_messages(self.prompt, "")
+        return _SHARED("task", words=system["content"], which=_SHARED("must_diagnose" if forced else "may_examine"))
 
 
 def append_action(reply: str, action: Action) -> Turn:

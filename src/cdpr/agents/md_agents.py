@@ -23,7 +23,7 @@ from .framework import Framework, complete_turn, fill_prompt, join_by_author, nu
 
 _PROMPT = partial(fill_prompt, "md_agents")
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
-MAX_TOKENS = 1024  # of one answer; the description names no limit
+MAX_TOKENS = 1024  # of one answer; its publication names no limit
 _LEVELS = ("basic", "intermediate", "advanced")
 # Lines of a recruiting reply: "1. Cardiologist - reads the ECG", "Group 1 - goal", "Member 1: Surgeon - operates".
 _ROLE = r"(?P<role>.+?)[\s*_]*(?:\s[-–—]|:)\s+(?P<skill>.+?)(?:\s[-–—]\s+Hierarchy.*)?$"
@@ -78,6 +78,7 @@ class MDAgents(Framework):
         """Let the recruited clinicians of the case discuss the state. Returns the decision of their chair. The first
         call for a case recruits them."""
         case = state.case
+        # The seed of recruiting depends on the case alone, because all episodes of a case share its clinicians.
         start, first_seed = State(case), derive_seed("roster", case.note_id)
         roster = await self._rosters.get(case.note_id, lambda: self._recruit(start, first_seed))
         # A copy, because clinicians do not remember the meetings at earlier states.
@@ -86,7 +87,7 @@ class MDAgents(Framework):
         return complete_turn(await meeting.decide(), forced)
 
     async def tell(self, clinician: Participant, text: str, seed: int, temperature: float | None = None) -> str:
-        """Send ``text`` to a clinician and return the answer. Both are added to the clinician's conversation.
+        """Send ``text`` to a clinician and return the answer. Text and answer join the clinician's conversation.
         ``temperature`` None means that of discussions. Raises ModelFailure where the model gives no answer."""
         messages = [*clinician.messages, {"role": "user", "content": text}]
         call_seed = derive_seed(seed, clinician.name, len(messages))
@@ -134,16 +135,16 @@ class MDAgents(Framework):
 
 
 def _parse_level(reply: str) -> str:
-    """Read the first level of difficulty in a reply, by name or number: "advanced", or "3)" for it. Returns one of
-    :data:`_LEVELS`, "intermediate" where the reply names none."""
+    """Read the first level of difficulty in a reply: by its name ("advanced") or its number in the prompt ("3)").
+    Returns one of :data:`_LEVELS`, "intermediate" where the reply has neither."""
     level_of = {level: level for level in _LEVELS} | {f"{n})": level for n, level in enumerate(_LEVELS, 1)}
     first = re.search("|".join(map(re.escape, level_of)), reply.lower())
     return level_of[first.group()] if first else "intermediate"
 
 
 def _parse_experts(reply: str) -> Roles:
-    """Read the role and skill of each clinician in a recruiting reply; returns at most :data:`EXPERTS` pairs (role,
-    skill). Where it has fewer than two, those of our default prompt are taken."""
+    """Read the clinicians in a recruiting reply; returns at most :data:`EXPERTS` pairs (role, skill). A reply with
+    fewer than two is replaced by our prompt ``default_experts``."""
     matches = filter(None, map(_EXPERT.match, reply.splitlines()))
     roles = [(match["role"], match["skill"]) for match in matches]
     return roles[:EXPERTS] if len(roles) > 1 else _parse_experts(_PROMPT("default_experts"))
@@ -151,12 +152,12 @@ def _parse_experts(reply: str) -> Roles:
 
 def _parse_teams(reply: str) -> list[tuple[str, Roles]]:
     """Read the teams in a recruiting reply: returns for each team its goal, and the pairs (role, skill) of its members.
-    At most :data:`TEAMS` teams of :data:`MEMBERS` members are taken, and those of our default prompt where there are
-    fewer than two teams."""
+    At most :data:`TEAMS` teams of :data:`MEMBERS` members are taken. A reply with fewer than two teams is replaced by
+    our prompt ``default_teams``."""
     teams: list[tuple[str, Roles]] = []
     for line in reply.splitlines():
         if match := _MEMBER.match(line):
-            if teams:  # a member belongs to the team whose line came last
+            if teams:  # a member belongs to the team whose line came last; one before all teams is left out
                 _, roles_of_team = teams[-1]
                 roles_of_team.append((match["role"], match["skill"]))
         elif match := _TEAM.match(line):
@@ -199,7 +200,7 @@ class Meeting:
             for _ in range(self.agents.settings.turns):
                 somebody_talks = False
                 for index in range(len(group)):
-                    heard = "\n\n".join([report, *self.log]).strip()  # with what was said before in this turn
+                    heard = "\n\n".join([report, *self.log]).strip()  # the log grows within a turn
                     somebody_talks |= await self._let_talk(index, group, heard)
                 if not somebody_talks:
                     break
@@ -209,9 +210,9 @@ class Meeting:
         return answers
 
     async def _let_talk(self, speaker_index: int, group: Sequence[Participant], heard: str) -> bool:
-        """Ask the clinician number ``speaker_index`` of a group, who reads what was said so far (``heard``), whether to
-        talk, and with which colleagues. Lets the clinician write a message to each of these, and adds the messages to
-        :attr:`log`. Returns whether the clinician wanted to talk."""
+        """Ask one clinician of a group (its index is ``speaker_index``) whether to talk, and with which colleagues. The
+        clinician reads what was said so far (``heard``), and writes a message to each of these colleagues. The messages
+        are added to :attr:`log`. Returns whether the clinician wanted to talk."""
         speaker = group[speaker_index]
         if not parse_yes_no(await self._tell(speaker, _PROMPT("talk", heard=heard))):
             return False
@@ -227,9 +228,9 @@ class Meeting:
 
     async def _reports(self) -> str:
         """Let all teams investigate; returns their reports as one text, each below the goal of its team. The team for
-        the initial assessment comes first; the team for the final review comes last and reads the other reports. They
-        are known by their goals, as the published prompt writes them; otherwise they are the first and the last
-        team."""
+        the initial assessment comes first. The team for the final review comes last and reads the other reports."""
+        # The published prompt calls these two teams IAT and FRDT. Where no goal names them, the first and the last team
+        # of the reply take their parts.
         teams = self.roster.teams
         first = next((team for team in teams if re.search(r"initial|\bIAT\b", team.goal, re.I)), teams[0])
         others = [team for team in teams if team is not first]
@@ -260,6 +261,6 @@ class Meeting:
         return join_by_author((clinician.name for clinician in group), answers)
 
     async def _tell(self, clinician: Participant, text: str, *call: object) -> str:
-        """Send ``text`` to a clinician and return the answer. ``call`` is part of the seed of the request, so that
-        requests with the same text get different answers."""
+        """Send ``text`` to a clinician and return the answer. ``call`` (such as the clinician's index) is part of the
+        seed of the request, so that clinicians with the same name and text answer independently."""
         return await self.agents.tell(clinician, text, derive_seed(self.seed, *call))

@@ -13,10 +13,10 @@ from ..settings.schema import Settings
 
 
 def longest_sequence(settings: Settings) -> int:
-    """Compute how many tokens a prompt and its reply may have together at most, for all agents of this module. The last
-    reply and the observation after it may exceed ``policy.max_response_tokens``. A token of an observation is assumed
-    to have at least two characters."""
+    """Compute how many tokens a prompt and its reply may have together at most, for all agents of this module."""
     policy = settings.policy
+    # ``max_response_tokens`` may be exceeded by the last reply and the observation after it. A token of an observation
+    # is assumed to have at least two characters.
     excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
     return policy.max_prompt_tokens + policy.max_response_tokens + excess
 
@@ -55,7 +55,7 @@ class PolicyAgent(Policy):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Sample one reply at a state. It is a diagnosis with ``forced``, and always for an agent that sees the whole
         record."""
-        return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]
+        return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]  # the only reply
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Sample independent replies at a state, one for each index in ``numbers``, in their order. The reply with
@@ -75,7 +75,7 @@ class PolicyAgent(Policy):
             return [Turn(completion.text) for completion in completions]
         prompt = self.prompts.prompt_ids(state, forced, self.whole_record)
         if self.prompts.is_cut(state.case, self.whole_record):
-            current_meter().cut += len(numbers)
+            current_meter().cut += len(numbers)  # counts the calls whose prompt was shortened
         prefix = self._diagnosis_prefix if forced else ""  # the prompt ends with these words, so the reply lacks them
         completions = await self.model.sample(prompt, numbers, sampling, seed)
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
@@ -83,7 +83,8 @@ class PolicyAgent(Policy):
     async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
         """Score diagnoses at a state. Returns for each of ``names`` the reply that gives this diagnosis, with its
         end-of-turn token and the log-probability of every token (in nats, at temperature 1). With ``forced`` the prompt
-        ends with the first words of a diagnosis. Raises SettingsError for a model that cannot score."""
+        already ends with the words before the name, such as "FINAL_DIAGNOSIS:", and only the rest is scored. Raises
+        SettingsError for a model that cannot score."""
         return await self.score_replies(state, [f"{self._diagnosis_prefix} {name}" for name in names], forced)
 
     async def score_replies(self, state: State, texts: Sequence[str], forced: bool) -> list[Turn]:
@@ -91,7 +92,7 @@ class PolicyAgent(Policy):
         log-probability of every token (in nats, at temperature 1). Raises SettingsError for a model that cannot
         score."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
-        prefix = self._diagnosis_prefix if forced else ""  # a forced prompt already has the verb
+        prefix = self._diagnosis_prefix if forced else ""  # the prompt ends with these words, so they are not scored
         replies = [(*tokenizer.encode(text.removeprefix(prefix)), tokenizer.end_of_turn) for text in texts]
         logprobs = await self.model.score(prompt, replies)
         scored = zip(texts, replies, logprobs, strict=True)

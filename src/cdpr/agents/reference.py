@@ -1,5 +1,5 @@
-"""Agents that know the probabilities of the synthetic hospital: upper bounds of accuracy and utility, and simple
-habits.
+"""Reference agents, which know the probabilities of the synthetic hospital. Some are upper bounds of accuracy or
+utility; others follow a simple rule, such as "request the cheapest examination first".
 
 They see the presentation and the results like any other agent, and compute the probability of each disease by
 :class:`~cdpr.hospital.posterior.Diagnostician`. They cannot read the texts of real hospitals, and name the most
@@ -23,15 +23,16 @@ from ..settings import Settings
 
 _NEGLIGIBLE = 1e-3  # gain in utility below which an examination is not worth a request
 _CACHE = 4096  # states whose posterior is cached, at most
-_EFFORT = 0.01  # utility lost to any request when prices are ignored
+_EFFORT = 0.01  # utility lost to any request of a clinician who ignores prices
 
 
 class ReferenceAgent(Agent):
     """An agent that knows the posterior probability of each disease. Subclasses choose the examination.
 
-    ``dataset`` names the synthetic hospital whose probabilities it knows. ``doctor`` computes them. Arrays over
-    diseases and examinations are in the order of ``doctor.diseases`` and ``doctor.exams``. ``physical`` is a mask of
-    the examinations that are items of the physical examination.
+    ``dataset`` names the synthetic hospital whose probabilities it knows. ``doctor`` is the
+    :class:`~cdpr.hospital.posterior.Diagnostician` that computes them. Arrays over diseases and examinations are in the
+    order of ``doctor.diseases`` and ``doctor.exams``. ``physical`` is the mask of those examinations that are items of
+    the physical examination.
     """
 
     one_decoding = True
@@ -66,8 +67,8 @@ class ReferenceAgent(Agent):
 
     @cachedmethod(lambda self: self._posteriors, key=lambda self, state: state.key)
     def posterior(self, state: State) -> np.ndarray:
-        """Compute P(disease | state), shape [diseases]. The posterior of the state before is cached, so that a new
-        state takes one update. Steps without a new result change nothing."""
+        """Compute P(disease | state), shape [diseases]. It is cached by state, so that a step takes one update of the
+        posterior before it. Steps without a new result change nothing."""
         if not state.history:
             return self.doctor.prior(state.case.case_summary)
         before = self.posterior(State(state.case, state.history[:-1]))
@@ -77,13 +78,14 @@ class ReferenceAgent(Agent):
         return self.doctor.update(before, answer.exam_key, answer.text)
 
     def differential(self, state: State) -> str:
-        """Write the likeliest diseases with their shares (:func:`render_differential`), as the prompt asks."""
+        """Write the likeliest diseases with their probabilities (:func:`render_differential`), as many as the setting
+        ``environment.prompt.differential``."""
         p, size = self.posterior(state), self.settings.environment.prompt.differential
         return render_differential((self.doctor.diseases[k], p[k]) for k in np.argsort(-p, kind="stable")[:size])
 
     def is_requested(self, state: State) -> np.ndarray:
-        """Whether each examination was requested before: a mask, shape [examinations]. An examination counts where the
-        request named it, and also where the environment answered a request with it."""
+        """Whether each examination was requested before: a mask, shape [examinations]. True for the examination that a
+        request named, and for the one whose result answered it (they may differ: a part and its panel)."""
         requested = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
         answered = [step.observation.exam_key for step in state.history if step.observation.exam_key is not None]
         names = {canonical_name(name) for name in (*requested, *answered)}
@@ -97,6 +99,7 @@ class ReferenceAgent(Agent):
         """Return the price of each examination at this state in US dollars, shape [examinations]. It is 0 for items of
         the physical examination, and for examinations that are billed together with one that was charged before (such
         as the parts of one panel)."""
+        # Prices with the same ``group`` are charged once per case; None: billed alone.
         paid_groups = {self.price(key).group for key in state.obtained} - {None}
         prices = [self.price(self.doctor.key(exam)) for exam in self.doctor.exams]
         return np.array([0.0 if price.group in paid_groups else price.usd for price in prices])
@@ -153,8 +156,8 @@ class CheapestFirst(ReferenceAgent):
 
 class ValueOfInformation(ReferenceAgent):
     """Requests the examination with the highest expected gain in utility (equation "utility"), planning at most one
-    more request after it. Diagnoses when no examination has a gain. It knows the average availability of each
-    result."""
+    more request after it. Diagnoses when no examination has a gain. It knows how often the record has each result, but
+    not whether this patient's does."""
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Compute what requests cost, in units of utility. Returns the utility lost to an examination with a result,
@@ -185,8 +188,8 @@ class DiscountedInformation(ValueOfInformation):
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Compute what requests cost, in units of utility, as :class:`ValueOfInformation` does, times :attr:`part`."""
-        charge, miss = super().charges(state)
-        return self.part * charge, self.part * miss
+        with_result, without_result = super().charges(state)
+        return self.part * with_result, self.part * without_result
 
 
 class Habits(NamedTuple):
@@ -217,8 +220,8 @@ class Clinician(ValueOfInformation):
     habits = Habits()
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Reply with the chosen request or diagnosis. In the full style the reply also has thoughts before and a reason
-        after it, unless it is forced."""
+        """Reply with the chosen request or diagnosis. In the full style the reply also has thoughts before the action
+        and a reason after it, unless it is ``forced``."""
         turn = await super().act(state, forced, seed)
         if forced or self.settings.environment.prompt.style != "full":
             return turn
@@ -237,7 +240,8 @@ class Clinician(ValueOfInformation):
         returns an index of ``doctor.exams``. None to diagnose: when the likeliest disease is probable enough, or when
         the habit allows no further examination."""
         habits = self.habits
-        uniform = derive_seed("habit", state.case.note_id) / 2**63  # in [0, 1), it draws the habit of the case
+        # A uniform number in [0, 1), from a seed of 63 bits; it draws the habit of the case.
+        uniform = derive_seed("habit", state.case.note_id) / 2**63
         # The economical habit, unless the case has another one.
         patience, stop_at, charges = habits.patience, habits.confidence, self.charges
         if uniform < habits.premature:

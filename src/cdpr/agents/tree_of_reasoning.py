@@ -2,7 +2,8 @@
 findings.
 
 At every state the doctors for chief complaint, laboratory, imaging and pathology draw a tree from the evidence in their
-field. They discuss the trees, and each revises its own. Then the head of the team decides. These are 13 to 25 calls.
+field. They discuss the trees, and each revises its own. Then the head of the team decides. A state takes 13 to 25 calls
+of the model.
 """
 
 import functools
@@ -17,9 +18,10 @@ from .framework import Framework, complete_turn, fill_prompt, join_by_author, pa
 
 _PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")
 ADDRESSES = 0.7  # probability with which a doctor in the discussion addresses each of the others (published code)
-MAX_TOKENS = 1024  # of one answer; the description names no limit
+MAX_TOKENS = 1024  # of one answer; its publication names no limit
 FIELDS = ("chief complaint", "laboratory", "imaging", "pathology")
 DOCTORS = tuple(f"Doctor of {field}" for field in FIELDS)
+# The field of a result by the kind of its examination; and words of examinations of tissue, which go to pathology.
 _KINDS = {"laboratory": "laboratory", "microbiology": "laboratory", "imaging": "imaging", "physical": "chief complaint"}
 _TISSUE = re.compile(r"biops|patholog|histolog|cytolog|immunohisto|frozen section|marrow|pap smear", re.IGNORECASE)
 

@@ -1,9 +1,9 @@
 """Reads whether a text affirms or denies the diagnosis that it names, and whether a request declines an examination.
 
-A text is cut into clauses. Each word of a clause belongs to a class of ``denial.yaml``: negation, doubt, medical word,
-... A clause that denies without a subject of its own ("ruled out by CT", "not confirmed") denies the diagnosis before
-it. A clause that denies another subject ("without perforation", "sepsis excluded") is a detail. Where the classes do
-not decide, the text is doubtful, and the judge by tables of names does not count its diagnosis as right.
+A text is cut into clauses. The words of a clause have classes, which ``denial.yaml`` lists: negation, doubt, medical
+word, ... A clause that denies without a subject of its own ("ruled out by CT", "not confirmed") denies the diagnosis
+before it. A clause that denies another subject ("without perforation", "sepsis excluded") is a detail. Where the
+classes do not decide, the text is doubtful, and the judge by tables of names does not count its diagnosis as right.
 """
 
 import functools
@@ -15,9 +15,9 @@ from ..files import parse_yaml, shipped_text
 
 Stance = Literal["affirmed", "denied", "doubtful"]
 Clause = Literal["plain", "denial", "other", "doubt", "empty"]
-"""What a clause does. ``plain``: it names a diagnosis. ``denial``: it denies the diagnosis before it, or where there is
-none the one after it. ``other``: it denies something else. ``doubt``: it leaves open what it says of a diagnosis.
-``empty``: it says nothing of one."""
+"""What a clause does. ``plain``: it names a diagnosis. ``denial``: it denies the diagnosis before it or, where there is
+none before it, the one after it. ``other``: it denies something else. ``doubt``: it leaves a diagnosis open. ``empty``:
+it says nothing about a diagnosis."""
 
 # The letter of each class of words, by which :func:`_classify_clause` spells a clause.
 _LETTER = {"negators": "n", "ruling_out": "r", "set_aside": "s", "past": "h", "doubts": "d", "support": "p",
@@ -36,7 +36,7 @@ def _word_classes() -> dict[str, list[str]]:
 
 def _class_regex(name: str) -> str:
     """Write a regular expression that matches any word of the class ``name`` of ``denial.yaml``. Words in Latin letters
-    match as whole words only, Chinese words anywhere."""
+    match as whole words only. Chinese words match anywhere, because Chinese has no spaces."""
     words = _word_classes()[name]
     latin = [text for text in words if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
     others = [text for text in words if text not in latin]
@@ -59,8 +59,10 @@ def _word_pattern() -> re.Pattern[str]:
     return re.compile(classes + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE)
 
 
+# A text without a word of these classes denies nothing and doubts nothing.
 _DENYING = ("negators", "ruling_out", "set_aside", "past", "doubts", "remarks")
 _FULL_WIDTH = str.maketrans("，；：（）。？！、【】", ",;:().?!,[]")
+# Words crossed out in Markdown; and a sign that denies a whole text, such as "(-)", a cross or "0%".
 _CROSSED_OUT = re.compile(r"~~[^~]*~~")
 _CROSS = re.compile(r"\(\s*[-−–✗✘×]\s*\)|[❌✗✘☒≠¬]|(?<!\d)0\s?%|^\s*!\s*(?=\w)")
 # What separates clauses: a punctuation mark, or the space before a word that begins a clause, such as "and" or "not".
@@ -76,6 +78,7 @@ _REPLACEMENT = re.compile(
     r"|^(?:但|现|而)?(?:在|为|是)",
     re.IGNORECASE,
 )
+# "Not only a but b"; and the prepositions before what is denied ("of X") and before what denies it ("by CT").
 _NOT_ONLY = re.compile(r"(?i)^not only (.+?),? but(?: also)? (.+)$|^不仅(?:是)?(.+?)[,]?(?:还有|而且|也)(.+)$")
 _PREPOSITION_OF = re.compile(r"\b(?:of|for|von|für|de|del|d)\b", re.IGNORECASE)
 _PREPOSITION_BY = re.compile(r"\b(?:by|on|given|via|durch|par|por)\b|被", re.IGNORECASE)
@@ -108,10 +111,10 @@ def read_stance(text: str) -> tuple[Stance, str]:
     # Read clause by clause. ``name`` is the diagnosis affirmed so far, ``revoked`` one that a later clause denied
     # ("pneumonia, ruled out").
     name = revoked = ""
-    denied = doubtful = False  # whether a diagnosis was denied; whether one was left open
+    denied = doubtful = False  # whether a diagnosis was denied before any was affirmed; whether one was left open
     denies_next = False  # whether the next name is denied ("excluded: pneumonia")
     for clause in filter(None, map(str.strip, _CLAUSE.split(plain))):
-        if denied and not name:
+        if denied and not name:  # "but pneumonia" after "not sepsis"
             clause = _REPLACEMENT.sub("", clause)
         kind = _classify_clause(clause, name)
         # A name after a revoked diagnosis may be the true diagnosis, or the reason of the denial.
@@ -144,16 +147,15 @@ def _classify_clause(clause: str, earlier: str) -> Clause:
         classes += letter
         if letter in "xm":
             subject.append(word[0])
-    has_subject = bool(subject)
     if "d" in classes or re.search("n.*[rs]|[rs].*n", classes):  # a doubt, or a double negation
         return "doubt"
     if not re.search("[nrsh]", classes):  # nothing is denied
-        if earlier and "c" in classes:
+        if earlier and "c" in classes:  # a remark about the earlier diagnosis, whose sense is unknown
             return "doubt"
-        return "plain" if has_subject else "empty"
-    if not has_subject:
+        return "plain" if subject else "empty"
+    if not subject:  # "ruled out", "not confirmed"; without an earlier diagnosis "no evidence" says nothing
         return "denial" if earlier or "p" not in classes else "empty"
-    if not earlier:  # "history of X" and "X set aside" may still be about the diagnosis
+    if not earlier:  # the X of "history of X" or "less likely X" may be the diagnosis
         return "doubt" if "h" in classes or re.search("s.*[xm]", classes) else "other"
     # "Not supported by X" is about the earlier diagnosis, "no evidence of X" is about X.
     unsupported = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not _PREPOSITION_OF.search(clause)
@@ -166,7 +168,8 @@ def _classify_clause(clause: str, earlier: str) -> Clause:
         return "doubt"
     # A denied complication, and the history of anything, leave the earlier diagnosis as it is.
     is_other_diagnosis = "m" in classes or diagnoses().find(" ".join(subject)) is not None
-    return "other" if is_other_diagnosis or ("h" in classes and not re.search("[nrs]", classes)) else "doubt"
+    is_history = "h" in classes and not re.search("[nrs]", classes)
+    return "other" if is_other_diagnosis or is_history else "doubt"
 
 
 @functools.lru_cache(maxsize=1 << 14)

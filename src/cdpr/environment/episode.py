@@ -27,8 +27,8 @@ class Agent(Protocol):
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: the agent sees all results at
     once, so it has one turn, and an episode costs what all examinations of the record cost together. ``one_decoding``:
     its replies do not come from a language model, so it is evaluated once, as greedy decoding, and not with sampling.
-    ``reads``: dotted keys of the settings that decide its replies, beside those that all agents read. The agent cannot
-    read other settings.
+    ``reads``: dotted keys of the settings that decide its replies, in addition to those that all agents read
+    (``cdpr.agents.build.ACTING``). The agent cannot read other settings.
     """
 
     unlimited_turns: ClassVar[bool] = False
@@ -84,15 +84,15 @@ class DiagnosticEnvironment:
     ``settings`` is the section ``environment``. ``judge`` decides whether a diagnosis is right, ``matcher`` which
     examination a request names; both use tables of names by default. Where language models judge or match,
     :meth:`respond` waits for them; all other methods return at once. ``calls`` counts the calls of ``matcher`` and
-    ``judge``, and under keys such as ``matcher_model`` and ``judge_invalid`` those that a model answered, and those
-    that it answered unreadably.
+    ``judge`` under these names. ``matcher_model`` and ``judge_model`` count those that a model answered,
+    ``matcher_invalid`` and ``judge_invalid`` those with an unreadable answer.
     """
 
     def __init__(
         self, settings: EnvironmentSettings, judge: TableJudge | None = None, matcher: TableMatcher | None = None
     ) -> None:
-        """Start with all counts of ``calls`` at 0. Judge and matcher say by ``counters`` which kinds of their answers
-        are counted."""
+        """Start with all counts of ``calls`` at 0. The attribute ``counters`` of judge and matcher lists the kinds of
+        their answers that are counted, such as ``model``."""
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
@@ -110,13 +110,11 @@ class DiagnosticEnvironment:
         unlimited turns."""
         if agent is not None and agent.unlimited_turns:
             return False
-        if agent is not None and agent.must_diagnose(state):
-            return True
-        if state.history and state.history[-1].observation.kind == "over_budget":
-            return True
-        # The forced turn is the last of max_turns (``within``), or follows them.
-        is_last_of_them = self.settings.forced_turn == "within"
-        return len(state.history) >= self.settings.max_turns - is_last_of_them
+        has_one_reply_left = agent is not None and agent.must_diagnose(state)
+        is_over_budget = bool(state.history) and state.history[-1].observation.kind == "over_budget"
+        # A forced turn is the last of ``max_turns`` turns (``within``), or one turn more.
+        free_turns = self.settings.max_turns - (1 if self.settings.forced_turn == "within" else 0)
+        return has_one_reply_left or is_over_budget or len(state.history) >= free_turns
 
     async def respond(self, state: State, turn: Turn) -> Step:
         """Answer a reply of an agent: returns the step, with the action in the reply and the observation. First waits
@@ -150,11 +148,11 @@ class DiagnosticEnvironment:
             return Observation("unavailable")
         # Several keys are spellings or parts of one examination: each request gives the next one.
         new_keys = [key for key in keys if key not in state.obtained]
-        if not new_keys:
+        if not new_keys:  # all were obtained; the last one is shown again
             return Observation("repeat", self._result(state, keys[-1]), keys[-1])
         price = charge(state.case, state.obtained, new_keys[0])
         budget = self.settings.budget_usd
-        if budget is not None and state.spent_usd + price > budget + 1e-9:  # cents have rounding errors
+        if budget is not None and state.spent_usd + price > budget + 1e-9:  # sums of cents have rounding errors
             return Observation("over_budget")
         return Observation("result", self._result(state, new_keys[0]), new_keys[0], price)
 
@@ -182,7 +180,7 @@ class DiagnosticEnvironment:
 
     def _count(self, name: str, judging: TableJudge | TableMatcher, *sources: str) -> None:
         """Count one call of ``judging``, a judge or matcher, in ``calls`` under its ``name`` (``judge`` or
-        ``matcher``). ``sources`` say how the call was answered, such as ``model``; each of them that
+        ``matcher``). ``sources`` are kinds of its answer, such as ``model`` (empty: none); a kind that
         ``judging.counters`` lists is counted too, as ``judge_model`` for example."""
         self.calls.update([name, *(f"{name}_{source}" for source in sources if source in judging.counters)])
 

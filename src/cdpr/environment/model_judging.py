@@ -18,9 +18,9 @@ from .table_judging import Source, TableJudge, TableMatcher, Verdict, group_by_s
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
 
-# The words of a verdict. More words may follow _RIGHT and _WRONG, only punctuation the _SHORT ones. Before each may be
-# a _LEAD ("the answer is"). Where what follows matches _REVOKED ("correct or not"), there is no verdict. _MARKUP is
-# ignored.
+# The words of a verdict. A reason may follow a word of _RIGHT or _WRONG; only punctuation may follow a _SHORT one. A
+# _LEAD ("the answer is") may come before it. A reason that matches _REVOKED ("correct or not") undoes the verdict.
+# _MARKUP is removed before.
 _RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
 _SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"
 _LEAD = (
@@ -33,9 +33,12 @@ _VERDICT = re.compile(
     r"(?=(?P<reason>\W*$|\s*[,.;:!，。；：！(（—–-].*))",
     re.IGNORECASE,
 )
+# A verdict at the end of a line; and words of a reason that leave the verdict open.
 _CLOSING = re.compile(rf"\b{_LEAD}(?:{_WRONG}|{_RIGHT})\W*$", re.IGNORECASE)
 _OPEN = r"[?/]|\b(?:or|but|however|although|unless|if|part\w*)\b|但|或|^\W*(?:no|not|false|0)\W*$"
-_REVOKED = {  # by verdict: after "right" a word for wrong, and vice versa; "wrong, the true diagnosis is X" stays one
+# What undoes a verdict of right (True) or wrong (False): an open word, or a word of the opposite verdict. "Wrong, the
+# true diagnosis is X" stays a verdict.
+_REVOKED = {
     True: re.compile(rf"{_OPEN}|{_WRONG}", re.IGNORECASE),
     False: re.compile(
         rf"{_OPEN}|\b(?<!not )(?:correct|right|true)\b(?! (?:diagnosis|answer|disease|one))|(?<!不)正确", re.IGNORECASE
@@ -139,7 +142,8 @@ class ModelMatcher(TableMatcher):
         ``keys`` on record, and the request does not decline the examination. Raises ModelFailure where the model gives
         none."""
         names = tuple(keys)
-        if names and not super().match(requested, names)[0] and not declines_examination(requested):
+        by_table, _ = super().match(requested, names)
+        if names and not by_table and not declines_examination(requested):
             await self.questions.ask(_matcher_question(requested, names))
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
@@ -147,9 +151,9 @@ class ModelMatcher(TableMatcher):
         of the match. The source is ``table``; ``model`` where the model answered; ``invalid`` where its answer was
         unreadable. Raises LookupError where :meth:`prepare` was not awaited before."""
         names = tuple(keys)
-        by_table = super().match(requested, names)
-        if by_table[0] or not names or declines_examination(requested):
-            return by_table
+        by_table, _ = super().match(requested, names)
+        if by_table or not names or declines_examination(requested):  # the conditions of :meth:`prepare`
+            return by_table, "table"
         answer = self.questions.answer(_matcher_question(requested, names)).strip(_DECORATION)
         if answer.removesuffix(".") == NO_MATCH:
             return (), "model"
@@ -179,9 +183,9 @@ def read_verdict(answer: str) -> bool | None:
 
 
 def _match_verdict(line: str, is_first: bool) -> re.Match[str] | None:
-    """Find a verdict in one line of an answer: returns a match of :data:`_VERDICT`, or None. A verdict at the beginning
-    of the line counts where nothing follows it; in the first line of the answer (``is_first``) a reason may follow. So
-    does one at the end of the line."""
+    """Find a verdict in one line of an answer: returns a match of :data:`_VERDICT`, or None. A verdict counts
+    where it is the whole line, or ends the line after a lead ("the answer is: correct"). In the first line of the
+    answer (``is_first``) it also counts at the beginning, before a reason."""
     verdict = _VERDICT.match(line)
     if verdict is not None and (is_first or not verdict["reason"].strip(" .!,;:")):
         return verdict

@@ -20,8 +20,9 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def gather_all(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Run calls at the same time and return their results in order. It is like :func:`asyncio.gather`, but raises the
-    first error only after all calls have ended: their requests to a model are paid for and have to be recorded."""
+    """Run calls at the same time and return their results in order. Unlike :func:`asyncio.gather` it raises the first
+    error only after all calls have ended, because requests that were sent to a model cost money and have to be
+    recorded."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -45,7 +46,7 @@ class Once(Generic[T]):
         if key not in self.results:
             if key not in self._tasks:
                 self._tasks[key] = asyncio.create_task(self._compute(key, compute))
-            await asyncio.shield(self._tasks[key])
+            await asyncio.shield(self._tasks[key])  # so that a cancelled call does not cancel it for the others
         return self.results[key]
 
     async def _compute(self, key: str, compute: Callable[[], Awaitable[T]]) -> None:

@@ -49,8 +49,8 @@ def check_judges(
 ) -> "list[Disclosure]":
     """Check before any work that the judging and matching models can be used. ``which`` are the settings that name
     them, by default ``judge.model`` and ``matcher.model``. Returns one :class:`Disclosure` for each model on another
-    machine to which text of credentialed cases will go. Errors name ``dataset``. Raises SettingsError for a model that
-    cannot be opened, and GovernanceError where no agreement allows the disclosure."""
+    machine to which text of credentialed cases will go. ``dataset`` is named in errors only. Raises SettingsError for a
+    model that cannot be opened, and GovernanceError where no agreement allows the disclosure."""
     specs = [_judge_spec(settings, key, credentialed) for key in which]
     return list(filter(None, (spec.check(dataset) for spec in specs if spec)))
 

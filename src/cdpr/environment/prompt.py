@@ -13,17 +13,19 @@ from .state import State, Step
 
 Conversation = list[dict[str, str]]
 
-# A forced turn continues these first words of a diagnosis, so that it always names one.
+# The words that introduce a diagnosis, by the style of the prompt. A forced prompt ends with them, so that the reply,
+# which continues them, always names a diagnosis.
 FORCED_PREFIX = {"full": "ACTION: FINAL_DIAGNOSIS\nDiagnosis:", "compact": "FINAL_DIAGNOSIS:"}
 # Replaces an empty reply in a conversation: servers refuse empty messages.
 NO_ANSWER = "(no answer)"
 _FORCED_NOTE = "No further examination is possible. Give your final diagnosis now."
+# Contents of a section of a case summary that say nothing, in small letters and without hyphens.
 _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "unknown", "not available"}
 
 
 def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str:
     """Write the first user message of an episode: the presentation of the case and, with ``whole``, every result on
-    record. The compact style shortens both and joins them by " | "."""
+    record. The compact style shortens the presentation and the results, and joins them by " | "."""
     results = case.key_pertinent_results_dict.items() if whole else ()
     if settings.style == "compact":
         parts = [compact_presentation(case.case_summary)]
@@ -90,7 +92,7 @@ def compact_result(text: str) -> str:
         if analyte.level is None:
             notable.append(f"{analyte.label} {analyte.value or analyte.comments or ''}".strip())
         elif analyte.level != "normal":
-            notable.append(f"{analyte.label} {analyte.level}" + (f" {analyte.grade}" if analyte.grade else ""))
+            notable.append(f"{analyte.label} {analyte.level} {analyte.grade or ''}".rstrip())  # grade 0: left out
     return ", ".join(notable) or "normal"
 
 
@@ -105,8 +107,9 @@ class PromptBuilder:
     messages for models without one.
 
     Token prompts reuse the sampled tokens, so that nothing is tokenised twice. A token prompt that forces a diagnosis
-    ends with the first words of one; messages demand it in words. With ``whole`` a prompt shows all results on record.
-    The first prompt of an episode has at most ``max_prompt_tokens`` tokens.
+    ends with the words that introduce one ("FINAL_DIAGNOSIS:", :data:`FORCED_PREFIX`); messages demand it in a
+    sentence. With ``whole`` a prompt shows all results on record. The first prompt of an episode has at most
+    ``max_prompt_tokens`` tokens.
     """
 
     def __init__(self, settings: Prompt, tokenizer: Any, max_prompt_tokens: int):
@@ -129,10 +132,11 @@ class PromptBuilder:
         return messages
 
     def prompt_ids(self, state: State, forced: bool, whole: bool = False) -> tuple[int, ...]:
-        """The token ids of everything before the next reply at a state. With ``forced`` they end with the first words
-        of a diagnosis, which the reply continues. With ``whole`` they hold all results on record, and no history."""
+        """The token ids of everything before the next reply at a state. With ``forced`` they end with the words that
+        introduce a diagnosis ("FINAL_DIAGNOSIS:"), so that the reply can only name one. With ``whole`` they hold all
+        results on record, and no history."""
         if whole:
-            ids = self._encode_opening(opening_text(self.settings, state.case, whole=True))[0]
+            ids, _is_cut = self._encode_opening(opening_text(self.settings, state.case, whole=True))
         else:
             ids = self.context_ids(state, forced)
         return (*ids, *self.forced_prefix_ids) if forced else ids
@@ -141,9 +145,10 @@ class PromptBuilder:
         """The token ids of the first prompt and of all replies and observations so far. With ``forced`` the last
         observation also says that a diagnosis must follow."""
         if not state.history:
-            return self._encode_opening(opening_text(self.settings, state.case))[0]
+            ids, _is_cut = self._encode_opening(opening_text(self.settings, state.case))
+            return ids
         last = state.history[-1]
-        # A sampled reply carries its prompt; other histories are built from the start.
+        # A sampled reply has the ids of its own prompt; those of another one are built from the start.
         before = last.turn.prompt_ids or self.context_ids(State(state.case, state.history[:-1]))
         observation = self._encode_user_turn(observation_text(self.settings, last, forced))
         return (*before, *self.reply_ids(last), *observation)
@@ -153,26 +158,28 @@ class PromptBuilder:
         return len(self.context_ids(state)) - len(self.context_ids(State(state.case)))
 
     def reply_ids(self, step: Step) -> tuple[int, ...]:
-        """The token ids of the reply of a step: those that were sampled, or else those of its text. An end token is
-        added where the last one is none."""
+        """The token ids of the reply of a step: those that were sampled, or else those of its text. An end-of-turn
+        token is added where they do not end with an end token."""
         ids = step.turn.token_ids or self._encode(step.turn.text)
         return ids if ids and ids[-1] in self.tokenizer.eos_ids else (*ids, self.tokenizer.end_of_turn)
 
     @property
     def forced_prefix_ids(self) -> tuple[int, ...]:
-        """The token ids of the first words of a diagnosis, with which a forced prompt ends."""
+        """The token ids of the words that introduce a diagnosis (:data:`FORCED_PREFIX`). A forced prompt ends with
+        them."""
         return self._encode(FORCED_PREFIX[self.settings.style])
 
     def is_cut(self, case: CaseRecord, whole: bool = False) -> bool:
         """Whether the first prompt of a case leaves out a part of its text, because it would exceed
         ``max_prompt_tokens``."""
-        return self._encode_opening(opening_text(self.settings, case, whole))[1]
+        _ids, is_cut = self._encode_opening(opening_text(self.settings, case, whole))
+        return is_cut
 
     def _cut_opening(self, text: str) -> tuple[tuple[int, ...], bool]:
         """Encode the first prompt, with the user message ``text``: returns its token ids, and whether the text was cut.
 
-        A text with which the prompt exceeds ``max_prompt_tokens`` loses as much of its middle as necessary. The limit
-        leaves room for the first words of a forced diagnosis. Raises SettingsError where even an empty text exceeds it.
+        A text with which the prompt exceeds ``max_prompt_tokens`` loses as much of its middle as necessary. Room is
+        left for :attr:`forced_prefix_ids`. Raises SettingsError where the prompt is too long even without a text.
         """
         limit = self.max_prompt_tokens - len(self.forced_prefix_ids)
 
@@ -186,7 +193,7 @@ class PromptBuilder:
 
         if len(cut_ids(len(text))) <= limit:
             return cut_ids(len(text)), False
-        # The most characters with which the prompt is not too long, found by bisection; -1 where even none fit.
+        # The most characters with which the prompt is not too long, found by bisection; -1 where 0 are too many.
         longest = bisect_right(range(len(text)), limit, key=lambda characters: len(cut_ids(characters))) - 1
         if longest < 0:
             raise SettingsError(

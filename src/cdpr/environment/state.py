@@ -36,7 +36,8 @@ class FinalDiagnosis:
 
 @dataclass(frozen=True)
 class Invalid:
-    """A reply that is neither a request nor a diagnosis; it costs lambda_na."""
+    """A reply that is neither a request nor a diagnosis. It lowers the utility by lambda_na, as an unavailable
+    examination does."""
 
     raw: str
 
@@ -74,8 +75,8 @@ def _make_action(is_request: bool, argument: str, raw: str) -> Action:
 
 
 def render_action(action: Action, style: str = "full") -> str:
-    """Write the reply that takes an action, in the ``full`` or ``compact`` grammar: the request of a CBC is
-    ``REQUEST_TEST: CBC`` in the latter. An invalid action gives its raw text."""
+    """Write the reply that takes an action, in the ``full`` or ``compact`` grammar. The request of a CBC is
+    ``REQUEST_TEST: CBC`` in the compact grammar. An invalid action gives its raw text."""
     if isinstance(action, Invalid):
         return action.raw
     if isinstance(action, RequestTest):
@@ -86,19 +87,22 @@ def render_action(action: Action, style: str = "full") -> str:
 
 
 def render_differential(shares: Iterable[tuple[str, float]]) -> str:
-    """Write the first line of a compact reply from diagnoses and their shares (0 to 1), such as "DIFFERENTIAL: Sepsis
-    6, Pneumonia 2", in tenths; empty without diagnoses."""
+    """Write the first line of a compact reply from diagnoses and their shares (0 to 1), which are written in tenths:
+    "DIFFERENTIAL: Sepsis 6, Pneumonia 2". It is empty without diagnoses."""
     entries = ", ".join(f"{name} {10 * share:.0f}" for name, share in shares)
     return f"DIFFERENTIAL: {entries}\n" if entries else ""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The answer of the environment to a reply. ``kind`` says which: a new ``result``; the ``repeat`` of one; the
-    examination is ``unavailable``, because the record has no result of it, or ``over_budget``; the reply was
-    ``invalid``; or it was a diagnosis, the ``end`` of the episode. ``text`` is the result that is shown, ``exam_key``
-    the key of its examination in the record; they are empty and None without a result. ``charge_usd`` is what the
-    request cost in US dollars."""
+    """The answer of the environment to a reply. ``kind`` says what the answer is:
+
+    - ``result``: a new result; ``repeat``: one that was obtained before;
+    - ``unavailable``: the record has no result of the examination; ``over_budget``: its price exceeds the budget;
+    - ``invalid``: the reply has no action; ``end``: it has a diagnosis, which ends the episode.
+
+    ``text`` is the result that is shown (empty: none), ``exam_key`` the key of its examination in the record (None:
+    none). ``charge_usd`` is what the request cost in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget", "end"]
     text: str = ""
@@ -129,8 +133,8 @@ class Step:
     @cached_property
     def evidence(self) -> tuple[str, str]:
         """What the step adds to the identity of a state (:attr:`State.key`): the kind of its observation and the
-        examination, such as ``("result", "CBC")``. The examination is its key in the record, or the normalised words of
-        the request where the record has none. It is empty where the action is no request: ``("end", "")``."""
+        examination, such as ``("result", "CBC")``. The examination is its key in the record. Where the observation has
+        no key, it is the normalised name in the request, and empty where the action is no request: ``("end", "")``."""
         if self.observation.exam_key is not None:
             return self.observation.kind, self.observation.exam_key
         name = self.action.name if isinstance(self.action, RequestTest) else ""
@@ -181,9 +185,9 @@ class State:
 class Effort:
     """The effort of some steps: counts of their requests, and their cost in US dollars.
 
-    ``issued`` counts all requests but those for the physical examination, which ``physical`` counts. Of the issued
-    requests, ``available`` gave a new result and ``repeated`` one that was known; ``unavailable`` gave none, because it
-    is not on record or beyond the budget. ``invalid`` counts replies that could not be parsed.
+    ``physical`` counts requests for the physical examination, ``issued`` all others. Of the issued requests,
+    ``available`` gave a new result, ``repeated`` one that was known, and ``unavailable`` none, because it is not on
+    record or its price exceeds the budget. ``invalid`` counts replies that could not be parsed.
     """
 
     issued: int = 0
@@ -203,15 +207,14 @@ class Effort:
             answer = step.observation
             cost += answer.charge_usd
             invalid += answer.kind == "invalid"
-            if not isinstance(step.action, RequestTest):
-                continue
-            if answer.exam_key is not None and is_physical(answer.exam_key):
+            is_request = isinstance(step.action, RequestTest)
+            if is_request and is_physical(answer.exam_key or ""):
                 physical += 1
-                continue
-            issued += 1
-            available += answer.kind == "result"
-            repeated += answer.kind == "repeat"
-            unavailable += answer.kind in ("unavailable", "over_budget")
+            elif is_request:
+                issued += 1
+                available += answer.kind == "result"
+                repeated += answer.kind == "repeat"
+                unavailable += answer.kind in ("unavailable", "over_budget")
         return cls(issued, available, unavailable, invalid, repeated, physical, cost)
 
     @property

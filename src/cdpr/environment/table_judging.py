@@ -27,9 +27,9 @@ _COMMA = re.compile(r"\s*,\s*(?:and\s+)?")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a diagnosis: whether it is ``correct``. ``by`` says what judged it: the ``table`` of names, a
-    ``model``, or ``invalid``. The last means that the table judged, because the model's answer was no verdict.
-    ``several``: the text lists several diseases, of which the first was judged."""
+    """The verdict on a diagnosis: whether it is ``correct``. ``by`` says what judged it: the ``table`` of names or a
+    ``model``. ``invalid`` means that the table judged, because the model's answer was no verdict. ``several``: the text
+    lists several diseases, of which the first was judged."""
 
     correct: bool
     by: Literal["table", "model", "invalid"]
@@ -107,8 +107,8 @@ def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
 
 
 def _canonical_names(text: str) -> frozenset[str]:
-    """The normalised names by which two diagnoses are compared: that of the whole text and that of its leading disease.
-    A known disease has its canonical name, another text its own words."""
+    """The normalised names by which two diagnoses are compared: that of the whole text, and that of the disease which
+    the text names first. The name of a known disease is its canonical one, that of another text its own words."""
     names = set()
     for spelling in (text, leading_disease(text)):
         term = diagnoses().find(spelling)
@@ -186,9 +186,9 @@ class TableMatcher:
 
 def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
     """Find the key of the examination that a request means. Of several such keys the one with the canonical name is
-    taken. Returns None where there is none. Also for a panel if no key has its canonical name, because a key with
-    another name may be only a part of the panel."""
-    if request.term is None or request.how == "analyte":
+    taken. A panel is found only by its canonical name, because a key with another name may be a part of the panel.
+    Returns None where there is no such key."""
+    if request.term is None or request.how == "analyte":  # several examinations, or a single quantity of one
         return None
     canonical = normalise(request.terms[0].name)
     same = [key for key in keys if _find_examination(key) is request.term]
@@ -198,14 +198,14 @@ def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
 
 
 def _find_study(requested: str, keys: tuple[str, ...]) -> str | None:
-    """Find the key of an imaging study of the requested modality and region ("CT abdomen"). A study that says the same
-    of contrast is preferred; else one is taken where the request or the key says nothing of it. Returns None where
-    there is none."""
-    # The words of modality and region, and what the text says about contrast (empty: nothing).
+    """Find the key of an imaging study of the requested modality and region ("CT abdomen"). A key that says the same of
+    contrast as the request is preferred. Else one is taken if the request or the key says nothing of contrast. Returns
+    None where there is no such key."""
+    # The words of modality and region (empty: no imaging), and what the text says about contrast (empty: nothing).
     words, contrast = imaging_words(requested) or (frozenset(), "")
-    studies = {key: imaging_words(key) for key in keys} if words else {}
+    studies = {key: imaging_words(key) or (frozenset(), "") for key in keys} if words else {}
     # What each study of the same modality and region says about contrast.
-    contrast_of = {key: study[1] for key, study in studies.items() if study and study[0] == words}
+    contrast_of = {key: other for key, (study_words, other) in studies.items() if study_words == words}
     equal = [key for key, other in contrast_of.items() if other == contrast]
     compatible = [key for key, other in contrast_of.items() if not (contrast and other)]
     return next(iter(equal or compatible), None)
@@ -227,8 +227,8 @@ def _find_physical(
     same = next((key for key, term in terms.items() if term is system), None)
     if same is not None:
         return by_spelling[normalise(same)]
-    # Which items describe the whole body: those without a system of their own. In a record without headings, which has
-    # a single item beside the vital signs, this item does so too, although it counts as the general appearance.
+    # Items without a system of their own describe the whole body. So does the single item (beside the vital signs) of a
+    # record without headings, although the vocabulary calls it the general appearance.
     is_single = sum(term is None or term.name != "Vital Signs" for term in terms.values()) == 1
     whole = (key for key, name in items.items() if whole_kind(name) == "physical")
     return tuple(key for key in whole if is_single or terms[key] is None)
@@ -236,6 +236,7 @@ def _find_physical(
 
 def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
     """Find the keys whose examination answers a request, by the vocabulary's relations of panels, parts and quantities.
+    ``request`` is the meaning of the text ``requested``.
 
     For a quantity ("potassium"): the key of this quantity, else of a panel that reports it. For an examination: the
     keys that name it among others, else its quantities and parts, else the panel that contains it. Empty where there is
@@ -245,7 +246,8 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
         return ()
     meanings = {key: meaning(key) for key in keys if not is_physical(key)}
     first = request.terms[0]
-    # Keys that name examinations, not single quantities; and those of panels that hold the requested examination.
+    # Keys that name examinations, not single quantities, with what they name; and those whose panel holds the requested
+    # examination.
     panels = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
     larger_panels = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
     if request.how == "analyte":
@@ -268,7 +270,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
 def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[str, ...]:
     """Find the keys that stand for many examinations, the requested one among them: for its whole kind ("Laboratory
     Tests"), or for its class without a region of the body ("CT"). Empty where there is none."""
-    # The requested kind, all of which a key may stand for; biopsies count as pathology, cultures as laboratory.
+    # The kind of the requested examination, such as imaging. Biopsies count as pathology, cultures as laboratory.
     kind = request.terms[0].kind if request.terms else request.kind
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}
     if request.kind in ("biopsy", "pathology") or classes & {"biopsy", "pathology"}:

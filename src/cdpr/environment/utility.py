@@ -14,8 +14,9 @@ def outcome_reward(trajectory: Trajectory) -> float:
 
 
 def count_tests(effort: Effort, tests: Tests) -> int:
-    """Count the examinations N_tests of an effort as the settings ``environment.tests`` demand: requests with a new
-    result, or all issued requests; with or without items of the physical examination."""
+    """Count the examinations N_tests of an effort as the settings ``environment.tests`` say. ``count`` chooses requests
+    with a new result (``available``) or all issued requests; ``count_physical`` adds items of the physical
+    examination."""
     counted = effort.available if tests.count == "available" else effort.issued
     return counted + (effort.physical if tests.count_physical else 0)
 
@@ -50,10 +51,10 @@ def declared_terms(section: type[Section]) -> list[Term]:
     """List the terms of the utility that a section of settings declares by its weights
     (:func:`~cdpr.settings.section.weight`). Raises SettingsError for a key that is neither a weight nor the unit of a
     weight, and AttributeError for an amount that :class:`Effort` does not count."""
-    # What the function ``weight`` attached to a key of the section: the fields of its Term.
+    # The function ``weight`` stores the fields of a Term with the key that it declares.
     extras = ((name, field.json_schema_extra) for name, field in section.model_fields.items())
     terms: Any = {name: extra["term"] for name, extra in extras if isinstance(extra, dict) and "term" in extra}
-    # All other keys must be units, and all units must be keys.
+    # Keys without a term must be units, and all units must be keys. ``^``: what is only in one of the two sets.
     units = {term["unit"] for term in terms.values()} - {""}
     if odd := sorted((section.model_fields.keys() - terms.keys()) ^ units):
         raise SettingsError(f"the section `{section.__name__}` has {', '.join(odd)}, neither weight nor unit of one; "

@@ -30,8 +30,9 @@ class Measure(NamedTuple):
     """How a laboratory quantity is named and printed.
 
     ``label``, ``short`` and ``long`` are its names in the three hospitals. ``range`` is the reference range in
-    ``units``. ``si`` is its SI unit and the factor from ``units`` to that unit. ``decimals`` are printed. ``itemid``
-    and ``fluid`` are its number and specimen in MIMIC-IV's table ``d_labitems``.
+    ``units``. ``si`` is its SI unit and the factor from ``units`` to that unit. ``decimals`` is how many digits are
+    printed after the decimal point. ``itemid`` and ``fluid`` are its number and specimen in MIMIC-IV's table
+    ``d_labitems``.
     """
 
     label: str
@@ -51,10 +52,10 @@ class Finding:
     value (low, normal, high). Given the disease it is independent of all other findings.
 
     ``table[d, s]`` is P(state s | disease d), shape [diseases, states]. A text shows state s as a number drawn from
-    ``intervals[s]``, or as the phrase ``wording[s]``. The latter may be a tuple with one phrase for each hospital
+    ``intervals[s]``, or as the phrase ``wording[s]``. A wording may be a tuple with one phrase for each hospital
     (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms`` says which organism a
-    culture grows in a state: its number and name by the index of the state. The history of a patient mentions a
-    symptom with probability ``mention``, in the line with the heading ``line``.
+    culture grows in a state: its number and name by the index of the state. ``mention`` and ``line`` are for a symptom:
+    the history of a patient mentions it with this probability, in the line with this heading.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Finding:
     @property
     def informative(self) -> bool:
         """Whether the probabilities of the finding's states differ between any two diseases."""
-        return bool(np.ptp(self.table, axis=0).max() > 0)
+        return bool(np.ptp(self.table, axis=0).max() > 0)  # ptp: the largest value minus the smallest
 
     @functools.cached_property
     def cumulative(self) -> list[list[float]]:
@@ -215,16 +216,16 @@ def _lists_to_tuples(entry: Mapping) -> dict[str, Any]:
 
 def _build_findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
     """Build the findings of an examination or of the presentation. ``entries`` are their entries in a YAML file, by
-    name; ``codes`` are those of all diseases, in order."""
+    name; ``codes`` are the codes of all diseases, in order."""
     return tuple(_build_finding(name, entry, codes) for name, entry in entries.items())
 
 
 def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
-    """Build the finding ``name`` from its entry in a YAML file; ``codes`` are those of all diseases, in order.
+    """Build the finding ``name`` from its entry in a YAML file; ``codes`` are the codes of all diseases, in order.
 
-    The states are the keys of ``states`` in the entry, or else of ``default``. For a laboratory quantity (with the key
-    ``analyte``) ``states`` says how each state is printed: by the two ends of an interval of numbers, or by one phrase
-    for each hospital. Any other finding is printed by its ``wording``.
+    The states are the keys of ``states`` in the entry, or else of ``default``, the usual probabilities of the states.
+    For a laboratory quantity (with the key ``analyte``) ``states`` says how each state is printed: by the two ends of
+    an interval of numbers, or by one phrase for each hospital. Any other finding is printed by its ``wording``.
     """
     printed_forms = entry.get("states", entry["default"])
     states = tuple(printed_forms)
@@ -248,7 +249,8 @@ def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
 def _build_table(entry: Mapping, states: Sequence[str], codes: Sequence[str]) -> np.ndarray:
     """Build P(state | disease) of a finding from its entry, shape [diseases, states], read-only.
 
-    A disease has the distribution ``default`` of the entry, unless a key of ``given`` ("AMI, SAH") contains its code.
+    A disease has the distribution ``default`` of the entry, unless a key of ``given`` lists its code ("AMI, SAH"); then
+    it has the distribution of that key, in a short form (:func:`distribution`).
     """
     default = distribution(entry["default"], states)
     table = np.tile(default, (len(codes), 1))
@@ -262,9 +264,10 @@ def _build_table(entry: Mapping, states: Sequence[str], codes: Sequence[str]) ->
 def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None = None) -> np.ndarray:
     """Compute the probabilities of the ``states`` from a short form, shape [states].
 
-    The short form is the probability of the second of two states, or a dictionary with the probabilities of some
-    states. The rest of the probability is spread over the other states in proportion to ``base``, shape [states]. For
-    example ``{"high": 0.4}`` of the states low, normal, high with the base [0.1, 0.8, 0.1] gives [0.067, 0.533, 0.4].
+    The short form is one number, the probability of the second of two states, or a dictionary with the probabilities of
+    some states. The rest of the probability is spread over the other states in proportion to ``base``, shape [states].
+    For example ``{"high": 0.4}`` of the states low, normal, high with the base [0.1, 0.8, 0.1] gives [0.067, 0.533,
+    0.4].
     """
     if isinstance(short_form, (int, float)):
         short_form = {states[1]: short_form}
@@ -291,7 +294,7 @@ def _build_site(
     weights = np.array([disease.weight * mix.get(disease.code, 1.0) for disease in diseases])
     availability = np.ones(len(exams))
     for index, exam in enumerate(exams.values()):
-        if exam.available < 1:
+        if exam.available < 1:  # an examination that is always on record has no finite odds, and stays so
             odds = exam.available / (1 - exam.available) * factors.get(exam.kind, 1.0) * factors.get(exam.name, 1.0)
             availability[index] = odds / (1 + odds)
     plain = Site(name=name, weights=weights / weights.sum(), availability=availability, **fields)

@@ -62,7 +62,7 @@ class Interpreter:
                 states |= {name: self._unmentioned[name] for name in names if name in self._unmentioned}
                 states |= self._read_phrases(heading, findings, text)
         person = lines.get("Patient Information", summary)
-        age = _AGE.search(person)
+        age = _AGE.search(person)  # its first group is the age in "54 years", its second that in "age 54"
         is_female = bool(_FEMALE.search(person))
         female = is_female if is_female or _MALE.search(person) else None
         return Presentation(int(age[1] or age[2]) if age else None, female, states)
@@ -72,7 +72,7 @@ class Interpreter:
         the text does not show are left out."""
         # Findings in words.
         worded = [finding for finding in exam.findings if finding.measure is None]
-        states = self._read_phrases(exam.name, worded, text) | _read_organisms(worded, text) if worded else {}
+        states = (self._read_phrases(exam.name, worded, text) | _read_organisms(worded, text)) if worded else {}
         # Laboratory quantities; ``values`` has what is printed for each, by the label in small letters.
         measured = [finding for finding in exam.findings if finding.measure is not None]
         values = {a.label.casefold(): a.value or a.comments for a in parse_analytes(text)} if measured else {}
@@ -118,9 +118,9 @@ class Interpreter:
         ``values``, the parsed result by lower-case label, or else from the text. None where there is none."""
         labels = {style.label(finding.quantity) for style in self.site.styles or (self.site,)}
         longest_first = sorted(labels, key=len, reverse=True)  # because one label may begin another
-        parsed = [values[label.casefold()] for label in longest_first if label.casefold() in values]
-        matches = (match[1] for label in longest_first if (match := _value_pattern(label).search(text)))
-        return next((value for value in (*parsed[:1], *matches) if value is not None), None)
+        parsed = next((values[label.casefold()] for label in longest_first if label.casefold() in values), None)
+        matches = (_value_pattern(label).search(text) for label in longest_first)
+        return parsed if parsed is not None else next((match[1] for match in matches if match), None)
 
 
 def _normalise_phrase(text: str) -> str:
@@ -154,8 +154,8 @@ def nearest_interval(intervals: tuple[tuple[float, float], ...], value: float) -
 
 
 class Diagnostician:
-    """Computes exact posteriors over diseases by Bayes' rule, under the model of the synthetic hospital of one data
-    set: its frequencies of diseases, its availability of examinations, and its words.
+    """Computes exact posteriors over diseases by Bayes' rule. It knows the synthetic hospital of one data set: how
+    frequent its diseases are, how often a record has an examination, and how its texts are worded.
 
     ``diseases`` are the canonical names of the D diseases, ``exams`` the names of the E examinations. A distribution is
     an array over diseases, shape [D].
@@ -179,7 +179,7 @@ class Diagnostician:
         """P(disease | age in years, sex, symptoms), shape [D]. ``symptoms`` has the state (an index) of findings in the
         case summary, by name. What is None or missing is not conditioned on."""
         joint = self.site.weights.copy()  # P(disease, age, sex, symptoms), one factor after another
-        if age is not None:
+        if age is not None:  # an age outside the table counts as the nearest in it
             joint = joint * self._ages[:, min(max(age, AGES[0]), AGES[-1]) - AGES[0]]
         if female is not None:
             joint = joint * (self._women if female else 1 - self._women)
@@ -241,7 +241,8 @@ class Diagnostician:
 
     def expected_best(self, posterior: np.ndarray) -> np.ndarray:
         """Compute the expected probability of the likeliest disease after each examination, if it gives a result: E[max
-        posterior], shape [..., E]. ``posterior`` [..., D] is the distribution before the examination."""
+        posterior], shape [..., E] for E examinations. ``posterior`` [..., D] is the distribution over the D diseases
+        before the examination."""
         tables, starts = self._stacked
         joint = tables * posterior[..., None, :]  # P(outcome, disease), [..., all outcomes, D]
         # P(outcome) max P(disease | outcome) is the largest P(outcome, disease); summed over an examination's outcomes.
@@ -249,10 +250,10 @@ class Diagnostician:
 
     def net_gain(self, posterior: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
         """Compute the expected gain in utility of requesting one examination and then diagnosing, over diagnosing at
-        once. Shape [..., E].
+        once. Shape [..., E] for E examinations.
 
-        ``posterior`` [..., D] is the distribution now. ``charge`` [E] is the utility lost to an examination with a
-        result, ``miss`` the utility lost to a request without one.
+        ``posterior`` [..., D] is the distribution over the D diseases now. ``charge`` [E] is the utility lost to an
+        examination with a result, ``miss`` the utility lost to a request whose result is unavailable.
         """
         available = self.site.availability
         gain = self.expected_best(posterior) - posterior.max(axis=-1, keepdims=True)
@@ -262,11 +263,13 @@ class Diagnostician:
         self, posterior: np.ndarray, charge: np.ndarray, miss: float, requested: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
         """Compute the expected gain in utility of requesting one examination, perhaps a second one, and then
-        diagnosing, over diagnosing at once. Shape [E]. The second is requested only where that gains utility.
+        diagnosing, over diagnosing at once. Shape [E] for E examinations. The second is requested only where that gains
+        utility.
 
-        ``posterior`` [D] is the distribution now. ``charge`` and ``miss`` are as in :meth:`net_gain`. The gain is -inf
-        for the examinations that were ``requested`` before, a mask [E]. To save time it is computed only for the eight
-        examinations with the highest :meth:`net_gain` and for the indices in ``also``; it is -inf for all others.
+        ``posterior`` [D] is the distribution over the D diseases now. ``charge`` and ``miss`` are as in
+        :meth:`net_gain`. The gain is -inf for the examinations that were ``requested`` before, a mask [E]. To save time
+        it is computed only for the eight examinations with the highest :meth:`net_gain` and for the indices in
+        ``also``; it is -inf for all others.
         """
         barred = np.where(requested, -np.inf, 0.0)  # added to gains, so that nothing is requested twice
         one_step = self.net_gain(posterior, charge, miss) + barred

@@ -14,13 +14,15 @@ from .model import Hospital, load_hospital
 _THREADS = 2  # as the job has (rules/data.smk)
 WRITTEN = tuple(name for name, entry in DATASETS.items() if entry.writer)
 Writer = Callable[[Hospital, str, Path, int, int], None]
-"""Writes the files of a data set: model, name of the data set, folder, number of patients or cases, seed."""
+"""A function that writes the files of a data set. Its arguments: the model of the hospital, the name of the data set,
+the folder, the number of patients or cases, the seed."""
 
 
 def make_hospital(settings: Settings, job: Job) -> None:
     """Stage ``make_hospital``: write the raw files of each data set in ``job.out`` to its folder there, in parallel.
     The job's metrics are the sizes in bytes."""
     with ProcessPoolExecutor(_THREADS) as pool:
+        # ``list`` waits for all, and raises their errors.
         list(pool.map(_write, itertools.repeat(settings.hospital), job.out, job.out.values()))
     for dataset, folder in job.out.items():
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

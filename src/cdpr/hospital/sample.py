@@ -17,8 +17,9 @@ AGES = np.arange(18, 90)  # in years; all patients are adults
 class Patient:
     """One admission of a patient: the true disease, and the content of the record.
 
+    ``index`` is the number of the person at the site, ``admission`` 0 for the first admission and 1 for a second.
     ``disease`` is an index of :attr:`Hospital.diseases`. ``symptoms`` has the index of one state per presentation
-    finding (-1: not mentioned). ``results`` has by the name of the examination the index of one state per finding.
+    finding (-1: not mentioned). ``results`` has by the name of each examination the states (indices) of its findings.
     ``available`` are the names of the examinations in the record. ``seed`` fixes every random number, so that the same
     patient always has the same record.
     """
@@ -36,7 +37,7 @@ class Patient:
     def generator(self, purpose: int) -> np.random.Generator:
         """Make a new random number generator for one ``purpose`` (any whole number from 0). Generators for different
         purposes are independent."""
-        return np.random.default_rng([*self.seed, 1 + purpose])
+        return np.random.default_rng([*self.seed, 1 + purpose])  # seeds that end with 0 draw the patient
 
 
 @functools.cache
@@ -64,6 +65,7 @@ def sample_patient(
     weights, ages = site.weights, age_table(hospital)
     if same is not None:
         women = np.array([d.female for d in hospital.diseases])
+        # P(disease | age, sex) is in proportion to P(disease) P(age | disease) P(sex | disease).
         weights = weights * ages[:, same.age - AGES[0]] * (women if same.female else 1 - women)
     disease = _sample_index(rng, np.cumsum(weights / weights.sum()))
     age = same.age if same else int(AGES[_sample_index(rng, np.cumsum(ages[disease]))])
@@ -94,16 +96,17 @@ def _sample_symptom(rng: np.random.Generator, finding: Finding, disease: int) ->
 
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
-    """Return a state (an index) of a laboratory finding as the site reports it: with label, value, unit, reference
-    range and flag. The value is drawn from the interval of the state; it is a phrase where the state has none."""
+    """Return a laboratory finding in the given ``state`` (an index) as the site reports it: with label, value, unit,
+    reference range and flag. The value is drawn from the interval of the state. Where states have no intervals, it is
+    the phrase of the state."""
     measure = finding.quantity
     if finding.intervals is None or measure.range is None:
-        abnormal = "abnormal" if state > 0 else None
+        abnormal = "abnormal" if state > 0 else None  # the first state is the normal one
         return Analyte(site.label(measure), site.phrase(finding, state), flag=abnormal)
     low, high = finding.intervals[state]
-    # Quantities that span decades are drawn on the logarithmic scale, as they are distributed.
-    spans_decades = low > 0 and high / low > 6
-    value = float(np.exp(rng.uniform(np.log(low), np.log(high))) if spans_decades else rng.uniform(low, high))
+    # In a wide interval (its ends differ by more than a factor of 6) the logarithm of the value is uniform.
+    is_wide = low > 0 and high / low > 6
+    value = float(np.exp(rng.uniform(np.log(low), np.log(high))) if is_wide else rng.uniform(low, high))
     value = round(min(max(value, low), high), measure.decimals)
     units, factor = measure.si if site.si else (measure.units, 1.0)
     decimals = max(0, measure.decimals - round(float(np.log10(factor))))  # the same precision in other units
@@ -122,7 +125,7 @@ def write_history(hospital: Hospital, site: Site, patient: Patient) -> dict[str,
         if phrase:
             phrases.append(phrase)
     text = {line: ", ".join(phrases) for line, phrases in lines.items()}
-    # A past history is never blank, and the two long lines end with a full stop.
+    # A past history is never blank. It and the present illness are sentences, which end with a full stop.
     text["Past Medical History"] = text["Past Medical History"] or "None"
     for line in ("History of Present Illness", "Past Medical History"):
         text[line] = text[line].rstrip(".") + "."
@@ -137,7 +140,7 @@ def write_report(exam: Examination, site: Site, patient: Patient) -> str:
 
 def write_analytes(exam: Examination, site: Site, patient: Patient) -> list[Analyte]:
     """Print the laboratory values of an examination, one for each finding, with the random numbers of the patient."""
-    rng = patient.generator(1 + list(patient.results).index(exam.name))
+    rng = patient.generator(1 + list(patient.results).index(exam.name))  # one generator for each examination: 1, 2, ...
     return [write_measure(f, s, site, rng) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
 
 

@@ -19,10 +19,11 @@ from .sample import Patient, physical_text, sample_patient, write_analytes, writ
 _DATA = read_data("clinicalbench")
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
+# Columns of ``cases.csv`` for the sections of the case summary after the first one (``SECTIONS[1:]``), in their order.
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
 _EVERY = 10  # every tenth case names its examinations as the real benchmark does
-# Numbers of a patient's random number generators: for the style of the case, and for the name of its diagnosis in the
-# benchmark's and in the private format.
+# Purposes of a patient's random number generators (:meth:`Patient.generator`): the style of the case, and the name of
+# its diagnosis in the benchmark's and in the private format. Any numbers do that no other purpose has.
 _STYLE_STREAM, _NAME_STREAM, _PRIVATE_NAME_STREAM = 905, 903, 904
 # Shares of cases whose diagnosis is named by an alias, in these two formats.
 _ALIASES, _PRIVATE_ALIASES = 0.3, 0.4
@@ -53,8 +54,7 @@ def _write_case(hospital: Hospital, site: Site, patient: Patient, benchmark_name
     case = {name: text.format(**fields) for name, text in _DATA["case"].items()}
     results = {"imageological_examination": imaging, "laboratory_examination": laboratory}
     case |= {name: block for name, block in results.items() if block}
-    summary = _write_summary(hospital, style, patient, laboratory, imaging)
-    return case | {"id": number, "clinical_case_summary": summary}
+    return case | {"id": number, "clinical_case_summary": _write_summary(hospital, style, patient, laboratory, imaging)}
 
 
 def _write_results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
@@ -106,7 +106,7 @@ def _write_summary(hospital: Hospital, site: Site, patient: Patient, laboratory:
     person = f"{sex.title()}, {patient.age} years old." if site.layout == "list" else f"{patient.age} year old {sex}"
     lines = [
         f"Patient Basic Information: {person}",
-        *(f"{name}: {history[name]}" for name in SECTIONS[1:]),
+        *(f"{name}: {history[name]}" for name in SECTIONS[1:]),  # all but the first, which is the person
         f"Physical Examination:\n{physical}",
         f"Auxiliary Examination: {auxiliary}",
     ]

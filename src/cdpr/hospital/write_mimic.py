@@ -1,9 +1,13 @@
 """Writes patients of the synthetic hospital as MIMIC-IV tables (hosp and note modules), with the defects of the real
 tables. Every word of the notes is ours.
 
-A quarter of the rows lack ``hadm_id``; some results are in ``comments`` alone or lost to ``___``; tests are repeated
-after recovery, later than the first day; cultures may have a date without a time; one label may have several item
-numbers; some patients come twice; dates are shifted to 2110-2200.
+- A quarter of the rows lack ``hadm_id``, the number of the stay.
+- Some results are in ``comments`` alone, or replaced by ``___``.
+- Tests are repeated after recovery, later than the first day.
+- Cultures may have a date without a time.
+- One label may have several item numbers.
+- Some patients come twice.
+- Dates are shifted to 2110-2200.
 """
 
 from dataclasses import dataclass
@@ -23,6 +27,10 @@ COLUMNS: dict[str, list[str]] = _DATA["columns"]
 # Probabilities: that a patient comes twice, that a row lacks ``hadm_id``, that a laboratory examination is repeated,
 # and that a value has the second item number of its label.
 SECOND_ADMISSION, NO_ADMISSION_ID, REPEATED, _TWIN = 0.12, 0.26, 0.35, 0.05
+# Purposes of a patient's random number generators (:meth:`Patient.generator`): the person, the stay, the discharge
+# note. Any numbers do that no other purpose has.
+_PERSON_STREAM, _STAY_STREAM, _NOTE_STREAM = 900, 901, 902
+# The real years behind the shifted dates, in groups of three, as the column ``anchor_year_group`` says them.
 _YEAR_GROUPS = ("2011 - 2013", "2014 - 2016", "2017 - 2019")
 # The second item number of some quantities, which has the same label, as in the real dictionary; by the first number.
 TWINS: dict[int, int] = _DATA["twins"]
@@ -38,6 +46,7 @@ def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, 
     tables["hosp/d_labitems"] = _laboratory_items(hospital)
     for index in range(patients):
         _add_person(tables, hospital, site, seed, index)
+    # The rows of these two tables are numbered from 1, over all patients.
     for name, key in (("hosp/labevents", "labevent_id"), ("hosp/microbiologyevents", "microevent_id")):
         for number, row in enumerate(tables[name], 1):
             row[key] = number
@@ -54,9 +63,8 @@ def _laboratory_items(hospital: Hospital) -> list[dict]:
         # In the real dictionary the items of haematology begin at about this number.
         category = "Hematology" if quantity.fluid != "Blood" or quantity.itemid > 51100 else "Chemistry"
         row = {"label": quantity.label, "fluid": quantity.fluid, "category": category}
-        for itemid in (quantity.itemid, TWINS.get(quantity.itemid)):
-            if itemid is not None:
-                rows[itemid] = {"itemid": itemid} | row
+        for itemid in (quantity.itemid, TWINS.get(quantity.itemid, quantity.itemid)):
+            rows[itemid] = {"itemid": itemid} | row
     rows |= {row["itemid"]: row for row in _DATA["further_items"]}
     return [rows[itemid] for itemid in sorted(rows)]
 
@@ -64,18 +72,22 @@ def _laboratory_items(hospital: Hospital) -> list[dict]:
 def _add_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index: int) -> None:
     """Draw patient ``index`` of the site, and add the rows of the one or two admissions to ``tables``."""
     first = sample_patient(hospital, site, seed, index)
-    rng = first.generator(900)
-    # Eight digits, which look random. 999,983 is prime, so that different patients have different numbers.
-    subject = 10_000_000 + (index * 7919 + 1361) % 999_983
+    rng = first.generator(_PERSON_STREAM)
+    # A number from 0 to 999,982 that looks random. 999,983 is prime, so that different patients have different numbers.
+    scattered = (index * 7919 + 1361) % 999_983
+    subject = 10_000_000 + scattered  # as in MIMIC-IV, eight digits, of which the first is 1
+    # A minute in the first 200 days of a shifted year, 2110 to 2198.
     admit = datetime(int(rng.integers(2110, 2199)), 1, 1) + timedelta(minutes=int(rng.integers(60 * 24 * 200)))
     anchor = {"anchor_age": first.age, "anchor_year": admit.year, "anchor_year_group": _YEAR_GROUPS[index % 3]}
     tables["hosp/patients"].append({"subject_id": subject, "gender": "F" if first.female else "M"} | anchor)
     visits = [(first, admit)]
     if rng.random() < SECOND_ADMISSION:
         second = sample_patient(hospital, site, seed, index, admission=1, same=first)
-        visits.append((second, admit + timedelta(days=int(rng.integers(25, 120)), minutes=int(rng.integers(1440)))))
+        # 25 to 119 days after the first admission, and up to a day (1440 minutes) more.
+        later = timedelta(days=int(rng.integers(25, 120)), minutes=int(rng.integers(1440)))
+        visits.append((second, admit + later))
     for number, (patient, time) in enumerate(visits):
-        hadm = 20_000_000 + subject % 1_000_000 * 2 + number
+        hadm = 20_000_000 + scattered * 2 + number  # two numbers of stays for each patient; the first digit is 2
         _Admission(tables, hospital, site, patient, subject, hadm, time).write()
 
 
@@ -96,7 +108,7 @@ class _Admission:
 
     def __post_init__(self) -> None:
         """Draw the time of discharge, 3.5 to 9 days after admission."""
-        self.rng = self.patient.generator(901)
+        self.rng = self.patient.generator(_STAY_STREAM)
         self.leave = self.admit + timedelta(days=float(self.rng.uniform(3.5, 9)))
 
     def write(self) -> None:
@@ -116,6 +128,7 @@ class _Admission:
                 self._add_radiology(exam)
         text = discharge_note(self.hospital, self.site, self.patient, labs)
         charted = self.leave.strftime("%Y-%m-%d 00:00:00")
+        # The discharge note of a first stay has the number 2, that of a second stay 3.
         self._add_note("discharge", self.hadm, self.patient.admission + 2, charted, self.leave, text)
 
     def _add_row(self, table: str, hadm: int | str, **fields: Any) -> None:
@@ -133,15 +146,15 @@ class _Admission:
         return note
 
     def _hadm_or_empty(self) -> int | str:
-        """Return the number of the stay, or at random an empty text, as in a quarter of MIMIC-IV's rows. Each call
-        draws anew."""
+        """Return the number of the stay, or an empty text with the probability :data:`NO_ADMISSION_ID`. Each call draws
+        another random number."""
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
 
     def _add_laboratory(self, exam: Examination) -> list[Analyte]:
         """Add the results of a laboratory examination at admission; returns these values. Often a repetition after
         recovery is added too, which shows the commonest state of each quantity."""
         analytes = write_analytes(exam, self.site, self.patient)
-        drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))
+        drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))  # before admission
         self._add_specimen(exam, analytes, drawn)
         if self.rng.random() < REPEATED:
             # Repeats come after the first day and show recovery: an importer that reads them reads the future.
@@ -160,8 +173,9 @@ class _Admission:
             itemid = finding.quantity.itemid
             if itemid in TWINS and self.rng.random() < _TWIN:
                 itemid = TWINS[itemid]
+            # The result is stored 70 minutes after the blood was taken.
             times = {"charttime": _format_time(drawn), "storetime": _format_time(drawn + timedelta(minutes=70))}
-            number = analyte.value if finding.intervals else ""
+            number = analyte.value if finding.intervals else ""  # a value in words has no number
             value = {"value": analyte.value, "valuenum": number, "valueuom": analyte.units, "flag": analyte.flag}
             limits = {"ref_range_lower": analyte.low, "ref_range_upper": analyte.high}
             row = _damage(value | limits, float(self.rng.random()))
@@ -169,8 +183,8 @@ class _Admission:
 
     def _add_culture(self, exam: Examination, available: bool) -> None:
         """Add the rows of a culture to ``microbiologyevents``: one without growth, or one for each antibiotic that was
-        tested on the organism. A culture that is not ``available`` in the record usually gets no row, and in 3% of
-        cases that of a cancelled order."""
+        tested on the organism. A culture that is not ``available`` in the record gets no row, or in 3% of cases the row
+        of a cancelled order."""
         if not available and self.rng.random() > 0.03:
             return
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
@@ -181,17 +195,18 @@ class _Admission:
         row["micro_specimen_id"] = int(self.rng.integers(10**6, 10**7))
         row["chartdate"] = drawn.strftime("%Y-%m-%d 00:00:00")
         row["charttime"] = "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00")
+        # The number and name of the organism that grew; a culture has a single finding.
         organism = (exam.findings[0].organisms or {}).get(self.patient.results[exam.name][0])
         results: list[dict[str, Any]] = []
         if not available:
-            results.append({"org_itemid": 90760, "org_name": "CANCELLED"})
+            results.append({"org_itemid": 90760, "org_name": "CANCELLED"})  # MIMIC-IV writes it as an organism
         elif organism is None:
             results.append({"comments": write_report(exam, self.site, self.patient) + "  "})
         else:
             isolate = {"org_itemid": organism[0], "org_name": organism[1], "isolate_num": 1}
-            for ab_id, ab_name in _DATA["antibiotics"][: int(self.rng.integers(1, 4))]:
-                sensitive = "S" if self.rng.random() < 0.85 else "R"
-                results.append(isolate | {"ab_itemid": ab_id, "ab_name": ab_name, "interpretation": sensitive})
+            for ab_id, ab_name in _DATA["antibiotics"][: int(self.rng.integers(1, 4))]:  # one to three
+                interpretation = "S" if self.rng.random() < 0.85 else "R"  # sensitive or resistant
+                results.append(isolate | {"ab_itemid": ab_id, "ab_name": ab_name, "interpretation": interpretation})
         for result in results:
             self._add_row("hosp/microbiologyevents", hadm, **row, **result)
 
@@ -199,10 +214,11 @@ class _Admission:
         """Add the radiology note of an imaging examination, and two rows with its code and name to
         ``radiology_detail``."""
         self.reports += 1
-        sequence = self.reports + 40 * self.patient.admission  # a second admission has numbers of its own
+        # The notes of a patient are numbered over both stays. Those of a second stay begin at 41, because no stay has 40
+        # reports.
+        sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
         letter, findings = "F" if self.patient.female else "M", write_report(exam, self.site, self.patient)
-        # The impression adds nothing to the findings.
         text = _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)
         hadm = self._hadm_or_empty()
         note = self._add_note("radiology", hadm, sequence, _format_time(done), done + timedelta(hours=1), text)
@@ -213,11 +229,11 @@ class _Admission:
 
 
 def _damage(row: dict, chance: float) -> dict:
-    """Return a row of ``labevents``, in a few cases with a defect of the real table. ``chance`` is a uniform random
+    """Return a row of ``labevents``, in 8% of cases with a defect of the real table. ``chance`` is a uniform random
     number from 0 to 1, which chooses the defect."""
     if chance < 0.012:  # the value is lost
         return row | {"value": "___", "valuenum": "", "flag": ""}
-    if chance < 0.08:  # the value is in the comments alone
+    if chance < 0.08:  # the value is in the comments alone; its column is empty or has ``___``
         return row | {"value": "" if chance < 0.05 else "___", "valuenum": "", "comments": f"{row['value']}.  "}
     return row
 
@@ -231,13 +247,13 @@ def _format_time(time: datetime) -> str:
 
 
 def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[Analyte]) -> str:
-    """Write the discharge summary of a patient, with the first of the laboratory values ``labs``. The hospital course
-    and the last sections name the diagnosis, as they do in real notes."""
-    rng = patient.generator(902)
+    """Write the discharge summary of a patient, with the first eight of the laboratory values ``labs``. The hospital
+    course and the last sections name the diagnosis, as they do in real notes."""
+    rng = patient.generator(_NOTE_STREAM)
     history = write_history(hospital, site, patient)
     for heading in ("History of Present Illness", "Past Medical History"):
         history[heading] = history[heading][0].upper() + history[heading][1:]
-    if rng.random() >= 0.85:  # lost in deidentification
+    if rng.random() >= 0.85:  # in 15% of notes the section was removed by the deidentification
         history["Personal History"] = "___"
     disease = hospital.diseases[patient.disease].name
     values = " ".join(f"{a.label}-{a.value}{'*' if a.flag else ''}" for a in labs[:8])
