@@ -79,8 +79,7 @@ class MedAgents(Framework):
         if not options:
             return analyses
         fields = await self._name_fields("option_fields", OPTION_EXPERTS, seed, question=question, options=options)
-        texts = "\n\n".join(analyses.values())
-        prompt = _PROMPT("analyse_options", question=question, options=options, analyses=texts)
+        prompt = _PROMPT("analyse_options", question=question, options=options, analyses="\n\n".join(analyses.values()))
         return analyses | await self._ask_experts("option", fields, prompt, seed)
 
     async def _name_fields(self, prompt: str, most: int, seed: int, **parts: str) -> list[str]:

@@ -28,14 +28,10 @@ def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str
     record. The compact style shortens the presentation and the results, and joins them by " | "."""
     results = case.key_pertinent_results_dict.items() if whole else ()
     if settings.style == "compact":
-        parts = [compact_presentation(case.case_summary)]
-        parts += [f"{exam}: {compact_result(text)}" for exam, text in results]
-        return " | ".join(parts)
-    lines = [case.case_summary]
-    if whole:
-        lines.append("Examination results:")
-    lines += [f"- {exam}: {text}" for exam, text in results]
-    return "\n".join(lines)
+        shortened = [f"{exam}: {compact_result(text)}" for exam, text in results]
+        return " | ".join([compact_presentation(case.case_summary), *shortened])
+    heading = ["Examination results:"] if whole else []
+    return "\n".join([case.case_summary, *heading, *(f"- {exam}: {text}" for exam, text in results)])
 
 
 def opening_messages(settings: Prompt, text: str) -> Conversation:

@@ -214,8 +214,8 @@ class _Admission:
         """Add the radiology note of an imaging examination, and two rows with its code and name to
         ``radiology_detail``."""
         self.reports += 1
-        # The notes of a patient are numbered over both stays. Those of a second stay begin at 41, because no stay has 40
-        # reports.
+        # The notes of a patient are numbered over both stays. Those of a second stay begin at 41, because no stay has
+        # as many as 40 reports.
         sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
         letter, findings = "F" if self.patient.female else "M", write_report(exam, self.site, self.patient)
