@@ -50,7 +50,7 @@ def server_command(
     # On a CPU (0 GPUs) servers still want one part of the model. The flags are whole words: a {serve} within a longer
     # word becomes the empty text.
     values = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
-    command: list[str] = []
+    command: list[str] = []  # word by word; "{serve}" becomes as many words as there are flags
     for word in shlex.split(serving.command or PROGRAMS[serving.program]):
         command += flags if word == "{serve}" else [word.format(**values)]
     return command

@@ -193,9 +193,9 @@ class Leaks(Section):
     pre_established: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
     """A case whose past or personal history has the diagnosis: left out, the name blanked, or kept."""
     family_history: Literal["drop", "mask", "keep"] = key("mask", decision="D23")
-    """The same for a diagnosis that a relative has, wherever the summary says so."""
+    """The case's diagnosis in a relative, wherever the summary says so: case left out, name blanked, or kept."""
     diagnosis_in_summary: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
-    """The same for complaint and present illness."""
+    """A complaint or present illness with the diagnosis: case left out, name blanked, or kept."""
     results_in_history: Literal["keep", "emergency", "all"] = key("emergency", decision="D23")
     """`emergency`: the present illness ends where the emergency department's findings begin; `all`: every sentence with
     a result goes."""
