@@ -223,7 +223,7 @@ class Pools:
     nodes: dict[tuple, Node]
     credit: Credit
     cache: MutableMapping[tuple, Entry]
-    rollouts: Callable[[tuple], Draws]
+    draws_of: Callable[[tuple], Draws]
     pools: dict[tuple, Pool] = field(default_factory=dict)
 
     def pool_of(self, node: tuple, action: tuple, child: State) -> Pool:
@@ -291,24 +291,24 @@ class Pools:
     async def _fill(self, key: tuple, pool: Pool) -> None:
         """Fill the lists ``own`` and ``fresh`` of the pool ``key``: make continuations from the suffixes of the group,
         then draw the fresh ones. Those whose request failed are missing in the lists."""
-        rollouts = self.rollouts(key)
+        draws = self.draws_of(key)
         for index, decision in pool.suffixes:
-            if (suffix := await self._suffix(rollouts, index, decision)) is not None:
+            if (suffix := await self._suffix(draws, index, decision)) is not None:
                 pool.own.append(suffix)
         if pool.numbers:
-            by_number = await rollouts.rollout(pool.child, pool.numbers, self.credit.horizon)
+            by_number = await draws.rollout(pool.child, pool.numbers, self.credit.horizon)
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
-    async def _suffix(self, rollouts: Draws, index: int, start: int) -> Continuation | None:
+    async def _suffix(self, draws: Draws, index: int, start: int) -> Continuation | None:
         """Make a continuation from the suffix of the trajectory ``index`` of the group, from its decision ``start`` on.
-        A suffix with more than H decisions is cut after H, and ``rollouts`` draws a forced diagnosis for it; not so
+        A suffix with more than H decisions is cut after H, and ``draws`` draws a forced diagnosis for it; not so
         where ``credit.cache.long_suffixes`` is ``keep``. Returns None where the request of this diagnosis failed."""
         trajectory, horizon = self.group[index], self.credit.horizon
         path = tuple(map(display_key, trajectory.steps[start:]))
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(index, start):
             return Continuation(trajectory.correct, trajectory.effort(start), path)
         cut_state, number = trajectory.states[start + horizon], _FIRST_CUT_NUMBER + index
-        end = (await rollouts.rollout(cut_state, (number,), horizon=0)).get(number)
+        end = (await draws.rollout(cut_state, (number,), horizon=0)).get(number)
         if end is None:
             return None
         return Continuation(end.correct, trajectory.effort(start, start + horizon) + end.effort, path[:horizon])

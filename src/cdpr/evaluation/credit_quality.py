@@ -178,7 +178,7 @@ class Truth(NamedTuple):
 
     ``decisions`` lists the decisions that were not forced, each as (group, trajectory, decision). The arrays are in
     their order, shape [decisions]: ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility,
-    ``error`` its standard error, and ``ends`` says whether the action is a diagnosis.
+    ``error`` its standard error. ``ends`` is True where the action is a diagnosis, which ends the episode.
     """
 
     groups: Sequence[Group]

@@ -39,7 +39,7 @@ from .replay import deviations, replay
 from .row import EvaluationRow, public_text, read_rows
 
 SEED = 0  # of the choice of cases, of probes and continuations
-_CASES_AT_ONCE = 16  # enough to fill batches
+_CASES_AT_ONCE = 16  # enough to fill the sampler's batches
 
 Source = Literal["suffix", "fresh"]
 

@@ -44,6 +44,7 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     credentialed text was sent, the names under which servers answered if they were not the requested ones, and failures
     of judges."""
     run, policy = job.options["run"], job.inputs.get("policy")
+    # Of a data set of open cases only the first cases are evaluated.
     limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
     cases = read_test_cases(job.inputs["cases"], limit)
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)

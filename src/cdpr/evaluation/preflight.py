@@ -111,11 +111,11 @@ class Resolution(BaseModel, frozen=True, extra="forbid"):
 class Preflight(BaseModel, extra="forbid"):
     """The content of ``preflight.json``: whether the experiment can answer its question.
 
-    ``warm_start`` and ``immediate`` are in-domain mean utilities of the policy before training: of its own choices,
-    sampled as in training, and of immediate diagnoses. It is ``safe`` to train where the first is higher; otherwise
-    ``weaknesses`` hold a warning. ``obstacles`` are, by data set, the reasons why the experiment cannot answer its
-    question there. ``unavailable`` are, by data set, the reasons why the exact posterior is not known. ``message`` is
-    the summary that is printed.
+    Two in-domain mean utilities of the policy before training: ``warm_start`` with its own choices, sampled as in
+    training, and ``immediate`` where it has to diagnose at once. It is ``safe`` to train where ``warm_start`` is
+    higher; otherwise ``weaknesses`` hold a warning. ``headrooms`` and ``resolutions`` are what was measured.
+    ``obstacles`` are, by data set, the reasons why the experiment cannot answer its question there. ``unavailable``
+    are, by data set, the reasons why the exact posterior is not known. ``message`` is the summary that is printed.
     """
 
     warm_start: float
@@ -138,7 +138,8 @@ def check_headroom(settings: Settings, job: Job) -> None:
     # ``immediate`` those of immediate diagnoses, both by decoding.
     for dataset in BENCHMARKS:
         acting, immediate = (_rows_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
-        # The exact posterior is known for cases of the synthetic hospital, where the rows say which results were read.
+        # The exact posterior is known for cases of the synthetic hospital (their file is an input then), if the rows
+        # say which results were read.
         cases, references = job.inputs.get(f"cases_{dataset}"), list[Rows]()
         if cases is None:
             unavailable[dataset] = _texts()["unknown"]
@@ -299,10 +300,11 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
     names = []
     if headroom.at_once >= COLLAPSED:
         names.append("collapsed")
-    if accuracy_low <= headroom.chance + CHANCE_MARGIN:
+    if accuracy_low <= headroom.chance + CHANCE_MARGIN:  # the true accuracy may be as low as that
         names.append("chance")
     if least.accuracy is None or least.utility is None:
         names.append("one_seed")
+    # None: what better choices could gain is not known.
     elif None not in (accuracy, utility) and accuracy < least.accuracy and utility < least.utility:
         names.append("small")
     # Write the sentence of each, whose placeholders are these numbers in percent.

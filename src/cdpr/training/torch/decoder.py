@@ -118,7 +118,8 @@ class _Cache:
         return self.layers[0][0].shape[-2] if self.layers[0] else 0
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each sequence of the batch ``repeats`` times, in place: sequences a, b become a, a, b, b."""
+        """Repeat each sequence of the batch ``repeats`` times, in place: sequences a, b become a, a, b, b. The name is
+        that of transformers, whose caches are used in the same way."""
         self.layers = [[states.repeat_interleave(repeats, dim=0) for states in layer] for layer in self.layers]
 
     def select(self, sequences: list[int], length: int) -> "_Cache":

@@ -91,6 +91,7 @@ class MuonAndAdamW:
                 gradient: Any = self.matrices[number].grad
                 momentum = self.momenta[number].lerp_(gradient, 1 - _MOMENTUM)  # a moving average, updated in place
                 nesterov.append(gradient.lerp(momentum, _MOMENTUM))  # the gradient moved towards the momentum
+            # Muon's adjustment to the shape of the matrices.
             step_size = learning_rate * max(1.0, rows / columns) ** 0.5
             for number, direction in zip(numbers, orthogonalise(torch.stack(nesterov)), strict=True):
                 self.matrices[number].mul_(1 - learning_rate * WEIGHT_DECAY).add_(direction, alpha=-step_size)

@@ -21,7 +21,7 @@ SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
 # that a finding or an examination takes one or two tokens, and not five. Every token costs a decoding step.
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
 _LEAST_COUNT = 10  # a phrase that occurs so often becomes a token
-_PHRASE_SHARE = 0.8  # largest share of the vocabulary, without bytes and fixed tokens, that phrases take
+_PHRASE_SHARE = 0.8  # of the tokens that are neither bytes nor fixed, at most so many are phrases; the rest is BPE's
 _FILES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 CHAT_TEMPLATE: str = _FILES["tokenizer"]["chat_template"]
 
@@ -37,7 +37,7 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     added = len(CONTROL) + len(SCAFFOLD)
-    free = vocab_size - added - len(alphabet)
+    free = vocab_size - added - len(alphabet)  # tokens that are left for phrases and BPE
     if free < 0:
         raise ValueError(f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {added} added tokens")
     # Count phrases: the most frequent become tokens.
@@ -59,7 +59,7 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     vocabulary, merges = learned["vocab"], [(left, right) for left, right in learned["merges"]]
     for phrase in frequent:
         [(in_byte_letters, _)] = to_bytes.pre_tokenize_str(phrase)  # as the vocabulary spells it
-        vocabulary.setdefault(in_byte_letters, len(vocabulary))
+        vocabulary.setdefault(in_byte_letters, len(vocabulary))  # a new token gets the next number
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
     tokenizer.pre_tokenizer, tokenizer.decoder = bpe.pre_tokenizer, decoders.ByteLevel()
     tokenizer.add_special_tokens(chat)

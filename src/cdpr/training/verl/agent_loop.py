@@ -60,7 +60,7 @@ class DiagnosticLoop(AgentLoopBase):
         """Run one episode and return it in verl's format. ``row`` is a row of :class:`~.session.Schedule`, which names
         the case, with verl's ``uid`` of the group and ``session_id``, the number of the episode in it."""
         run = read_session(self.data_config.cdpr_session).run
-        case = getattr(run, row["part"])[int(row["case_index"])]
+        case = getattr(run, row["part"])[int(row["case_index"])]  # of ``run.train`` or ``run.validation``
         spec = ModelSpec.of_rollouts(run.settings)
         model: Any = open_model(spec, client=self.server_manager, tokenizer=run.tokenizer)
         if row["part"] == "validation":

@@ -86,7 +86,7 @@ def fold_adapter(folder: Path, rank: int) -> None:
 
     adapter = folder / "lora_adapter"
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    config |= {"r": rank, "lora_alpha": rank}  # the merger writes 0, which the checkpoint does not hold
+    config |= {"r": rank, "lora_alpha": rank}  # verl's merger writes 0: a checkpoint does not have these numbers
     (adapter / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
     model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()

@@ -24,6 +24,7 @@ CHECKPOINTS = "verl"
 SESSION = "session.json"
 """File that describes the run (:class:`~.session.Session`), in the same folder."""
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
+# The ways to sum the loss over tokens: our name of each, and verl's.
 _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
 
@@ -51,7 +52,7 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
     changes = table["always"] | {theirs: value_at(settings, ours) for theirs, ours in table["settings"].items()}
     changes |= {
         "+data.cdpr_session": str(state / SESSION),
-        # An episode keeps to `policy.max_response_tokens` itself, all but its last observation.
+        # Room for the longest episode: only its last observation may exceed `policy.max_response_tokens`.
         "data.max_response_length": longest_sequence(settings) - settings.policy.max_prompt_tokens,
         f"{_MODEL}.path": str(policy),
         f"{_MODEL}.use_remove_padding": verl.attention == "flash_attention_2",

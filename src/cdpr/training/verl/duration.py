@@ -41,8 +41,8 @@ class Behaviour:
     a diagnosis without other words.
 
     Credit, measured by benchmarks/step_requests.py with the paper's settings, among groups of four trajectories:
-    ``repeated`` is the share of decisions at a state at which another trajectory of the group was counted already, and
-    ``visits`` the mean number of trajectories that share a selected state. ``selected`` is the share of states that
+    ``repeated`` is the share of decisions whose state was counted already for another trajectory of the group.
+    ``visits`` is the mean number of trajectories that share a selected state. ``selected`` is the share of states that
     CDPR selects. ``examinations`` is the mean number of examinations among the candidate actions of such a state.
     ``drawn`` is the share of their continuations that must be drawn; the group's own trajectories provide the others.
     ``goes_on`` is the probability that a continuation has another turn after a decision.
@@ -176,7 +176,8 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
     credit, n = settings.credit, settings.training.group_size
     decisions = trajectories * behaviour.turns
     # The numbers of different states, and of visits of one, were measured in groups of 4. Of n trajectories all but the
-    # first can repeat a state: a share of (n - 1) / n, which was 3 / 4 when it was measured.
+    # first can repeat a state: a share of (n - 1) / n, which was 3 / 4 when it was measured. A state is visited by one
+    # trajectory and by a share of the n - 1 others, which were 3.
     states, visits = decisions, 1.0
     if credit.merge != "none":
         states = decisions * (1 - behaviour.repeated * 4 / 3 * (n - 1) / n)

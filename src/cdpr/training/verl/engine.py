@@ -44,6 +44,7 @@ class Engine(FSDPEngineWithLMHead):
             )
 
 
-# verl's own engine has the key "cuda" alone, and verl looks up the vendor first.
+# verl looks for an engine of the device and its vendor first. Its own has no vendor, so with one this engine is found
+# before it. For a CPU verl has no engine.
 for device, vendor in (("cuda", "nvidia"), ("cpu", None)):
     EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device, vendor)(Engine)

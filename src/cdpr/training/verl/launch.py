@@ -30,7 +30,8 @@ from .session import START, Session
 
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # of a frozen server that dies, in a run
-# One call starts Ray on every machine of the job: the first, where this process runs, leads.
+# One call starts Ray on every machine of the job: the first, where this process runs, leads; the others wait until it
+# has had time to start, and join it.
 _START = (
     'if [ "$SLURM_NODEID" = 0 ]; then exec ray start {options} --head --port={port} '
     "--include-dashboard=false; fi; sleep 5; exec ray start {options} --address={address}"
@@ -92,6 +93,7 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
     }
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
+    # The usual command, with its first word, the program, replaced.
     serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
     return OwnServer(
         serving, weights=str(policy), name=_FROZEN, log=state / "frozen_server.log", flags=flags,
@@ -242,7 +244,8 @@ def ray_cluster(
         )
     if "ray" in sys.modules:
         raise RuntimeError("ray_cluster has to be entered before Ray is imported")
-    port = 20_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000  # jobs that share a machine keep apart
+    # Below 32,768, where Linux begins to give ports to clients; jobs that share a machine get different ones.
+    port = 20_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000
     address = f"{_own_address()}:{port}"
     options = ["--block --disable-usage-stats"]
     options += [f"--{name.replace('_', '-')}={count}" for name, count in (devices or {}).items()]

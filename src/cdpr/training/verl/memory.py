@@ -166,7 +166,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     frozen_beside = uses_frozen_policy(settings) and (verl.frozen.url or verl.frozen.beside)  # on the training GPUs
     frozen = verl.frozen.memory * verl.gpu_memory_gb if frozen_beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
-    logits_of_token = model.vocab * 10 / GB  # with what is computed from them: 10 bytes for each word
+    logits_of_token = model.vocab * 10 / GB  # 10 bytes for each entry of the vocabulary, with what is computed from it
     # While rollout servers generate, weights and optimiser may be in main memory (offload). Where an algorithm scores
     # given replies, the logits of a prompt come on top of the server's share, because vLLM reserves none for them.
     scores = algorithm_class(settings.training.algorithm).scoring_policies(settings)
@@ -180,12 +180,14 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     transfer = resident | {"working weights": gathered, "rollout server": woken_server} | always
     transfer["optimiser"] = rollout["optimiser"]
     # While the policy is updated: a forward and backward pass of one micro-batch of the longest trajectories, with
-    # gradient checkpointing. In bytes: the activations of one block in bfloat16, and the inputs of every block.
+    # gradient checkpointing. In bytes: the activations of one block in bfloat16 (for each token 34 a feature and 6 a
+    # hidden unit of its feed-forward layer, at most), and the inputs of every block.
     tokens = micro_batch(settings) * longest
     block_activations = tokens * (34 * model.hidden + 6 * model.intermediate)
     block_inputs = tokens * 2 * model.hidden * model.layers
     update = resident | {
-        # Of embedding and output layer, which are not divided: in bfloat16, and their sum in float32.
+        # Of the trained weights, divided among the GPUs; and of embedding and output layer, which are not divided: in
+        # bfloat16, and their sum in float32.
         "gradients": (4 * trained / gpus + (0 if verl.lora_rank else 8 * model.hidden * model.vocab)) / GB,
         # Two blocks, and embedding and output layer, gathered in bfloat16.
         "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,
@@ -217,7 +219,7 @@ def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
         """Estimate the memory of ``count`` equal servers of ``gpus`` GPUs each; a server takes the ``share`` of their
         memory. ``bytes_per_weight`` is 1 or 2, ``at_once`` the largest number of sequences at a time."""
         memory, weights = share * verl.gpu_memory_gb * gpus, bytes_per_weight * model.parameters / GB
-        free = memory - weights - ALLOWANCE * gpus / 2  # GB for keys and values
+        free = memory - weights - ALLOWANCE * gpus / 2  # GB for keys and values; half the allowance of a trainer
         return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
 
     all_gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel  # ``size``: GPUs of one rollout server

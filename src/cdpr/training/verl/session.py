@@ -25,9 +25,10 @@ from ..training_run import TrainingRun
 
 MAX_FAILED = 0.1
 """Share of failed episodes or continuations in a step above which the run stops, after saving its state."""
-LOOP = "cdpr"
+LOOP = "cdpr"  # the name of our agent loop in loops.yaml
 START = "start.txt"
 """File that says what a starting run waits for; empty once it has started."""
+# Metrics and times of a step: verl's name of each, and ours.
 _POLICY = {
     "actor/pg_loss": "policy/loss",
     "actor/pg_clipfrac": "policy/clipped_share",

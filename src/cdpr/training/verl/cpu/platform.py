@@ -62,8 +62,8 @@ class CpuPlatform(PlatformCUDA):
     def communication_backend_name(self) -> str:
         """Return ``gloo``, the backend of collective operations. As a side effect, create the process group that the
         environment variables describe, if it does not exist yet."""
-        # verl calls this before it creates the group, of "cpu:gloo,cpu:gloo", which torch refuses. Where a group exists
-        # already, verl creates none.
+        # verl calls this before it creates the process group, with a backend that torch refuses ("cpu:gloo,cpu:gloo").
+        # Where a group exists already, verl creates none.
         if not dist.is_initialized() and {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= os.environ.keys():
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             dist.init_process_group("cpu:gloo", os.environ.get("DIST_INIT_METHOD"), rank=rank, world_size=size)
