@@ -129,9 +129,10 @@ class Disagreement:
 def materially_differ(suffix: Suffix, other: Suffix, bounds: Disagreement = Disagreement()) -> bool:
     """Whether the ends of two episodes differ in their outcome, or in their effort by at least one of ``bounds``
     (section "Rollout Cache")."""
-    effort, other_effort = (trajectory.effort(decision) for trajectory, decision in (suffix, other))
+    (first, start), (second, second_start) = suffix, other
+    effort, other_effort = first.effort(start), second.effort(second_start)
     return (
-        suffix[0].correct != other[0].correct
+        first.correct != second.correct
         or abs(effort.issued - other_effort.issued) >= bounds.tests
         or abs(effort.cost_usd - other_effort.cost_usd) >= bounds.cost_usd
         or abs(effort.infeasible - other_effort.infeasible) >= bounds.unavailable

@@ -174,9 +174,8 @@ class Crediting:
         group = list(episodes.values())
         credit = self.process.open_group(group, 0)
         await credit.score()
-        report = credit.report
-        endings = []
-        for (key, node), state in zip(credit.nodes.items(), report.states, strict=True):
+        states, endings = credit.report.states, []
+        for (key, node), state in zip(credit.nodes.items(), states, strict=True):
             endings.append(tuple(tuple(self._endings(credit, key, node, value)) for value in state.candidates))
         return CreditedCase(
             case=case.note_id,
@@ -184,9 +183,9 @@ class Crediting:
             replies=tuple(tuple(step.turn.text for step in episode.steps) for episode in group),
             forced=tuple(episode.forced for episode in group),
             outcomes=tuple(episode.correct for episode in group),
-            process=tuple(map(tuple, report.process)),
+            process=tuple(map(tuple, credit.report.process)),
             selected=tuple(map(tuple, reasons_of_selection(credit, self.settings.credit))),
-            states=tuple(replace(s, actions=[replace(a, tokens=()) for a in s.actions]) for s in report.states),
+            states=tuple(replace(s, actions=[replace(a, tokens=()) for a in s.actions]) for s in states),
             endings=tuple(endings),
         )
 

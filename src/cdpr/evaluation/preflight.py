@@ -196,11 +196,13 @@ def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) ->
     """Compute how often the likeliest disease of the exact posterior is the true one, given the results that each
     episode of ``rows`` obtained. Returns a share. The file ``cases`` must have been written by the synthetic hospital
     of ``dataset``."""
+    # This agent requests nothing, but its doctor knows the exact posterior at any state.
     environment, reader = DiagnosticEnvironment(settings.environment), ZeroTest(settings, dataset)
     records = {case.note_id: case for case in iterate_records(cases, "test")}
     right = 0
     for row in rows:
         case = records[row.note_id]
+        # Obtain the results of the episode again.
         state = environment.initial(case)
         for key in row.obtained or ():
             state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))

@@ -253,17 +253,17 @@ class RecordCritic(Algorithm):
         """Draw the examinations whose values are computed at every state. Returns P pairs of numbers, of a state and of
         an examination, [P, 2].
 
-        At most ``options.examinations`` are drawn for a state, without replacement, from those that were not requested:
-        with weights that are half the ``target`` [S, E] and half uniform. None are drawn where the reply had to be a
-        diagnosis."""
+        At most ``options.examinations`` are drawn for a state, without replacement, from those that were not requested
+        before. The weights are the mean of ``target`` [S, E], the distribution that the policy shall learn, and of a
+        uniform distribution. None are drawn where the reply had to be a diagnosis."""
         import torch
 
         weights = 0.5 * target + 0.5 / target.shape[1]
-        # Gumbel's trick: the largest of log-weights plus Gumbel noise are a sample without replacement.
-        # The noise is -log(-log u) for uniform numbers u, kept off 0 and 1 so that it is finite.
+        # Gumbel's trick: the largest of log-weights plus Gumbel noise are a sample without replacement. The noise is
+        # -log(-log u) for uniform numbers u, which are kept off 0 and 1 so that it is finite.
         uniform = torch.rand(target.shape, generator=generator).to(target.device)
-        noise_times_minus_one = (-uniform.clamp(1e-9, 1 - 1e-6).log()).log()
-        keys = weights.log() - noise_times_minus_one
+        noise = -(-uniform.clamp(1e-9, 1 - 1e-6).log()).log()
+        keys = weights.log() + noise
         keys = keys.masked_fill(batch.requested, -math.inf)
         keys[[visit.forced for visit in batch.visits]] = -math.inf
         largest = keys.topk(min(self.options.examinations, keys.shape[1]), dim=1)

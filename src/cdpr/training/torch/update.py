@@ -64,8 +64,8 @@ class Sample(NamedTuple):
 
     @classmethod
     def from_trajectory(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Self:
-        """Make the sample of ``trajectory``, which is number ``i`` of the group whose advantages are ``scored``. Its
-        tokens are those that were sampled; prompts and observations have no loss."""
+        """Make the sample of ``trajectory``, which is number ``i`` of the group whose advantages are ``scored``. Only
+        replies have a loss, not prompts and observations."""
         turns = [step.turn for step in trajectory.steps]
         alternatives = [alternative for alternative in scored.alternatives if alternative.i == i]
         # The trajectory's own replies first, then those that branch off from it.

@@ -223,7 +223,8 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
     have a loss. If the episode has ``diagnoses``, each is a further segment that branches off at its state.
 
     In such a branch only the name of the disease has a loss, not the words before it."""
-    steps = [_in_style(prompts, *pair) for pair in zip(episode.trajectory.steps, episode.differentials, strict=True)]
+    pairs = zip(episode.trajectory.steps, episode.differentials, strict=True)
+    steps = [_in_style(prompts, step, first_line) for step, first_line in pairs]
     conversation: tuple[int, ...] = ()
     scored: list[int] = []  # positions in the conversation
     branches: list[Segment] = []

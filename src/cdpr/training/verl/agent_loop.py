@@ -213,6 +213,7 @@ class GroupHook:
                 member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
             return
         for alternative in group.scored.alternatives:
+            # The version of the weights, here 0, is replaced with the other extra fields by that of the episode.
             member, output = group.members[alternative.i], _episode_output(alternative.turns, {0})
             output.reward_score, output.extra_fields = member.reward_score, member.extra_fields
             member.alternatives.append(output)

@@ -56,7 +56,7 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
         "data.max_response_length": longest_sequence(settings) - settings.policy.max_prompt_tokens,
         f"{_MODEL}.path": str(policy),
         f"{_MODEL}.use_remove_padding": verl.attention == "flash_attention_2",
-        f"{_MODEL}.lora_alpha": max(1, verl.lora_rank),
+        f"{_MODEL}.lora_alpha": max(1, verl.lora_rank),  # equal to the rank, so that adapters have the factor 1
         "algorithm.rollout_correction.rollout_is": None if verl.correction == "off" else verl.correction,
         f"{_ACTOR}.optim.weight_decay": WEIGHT_DECAY,
         f"{_ACTOR}.optim.clip_grad": MAX_GRAD_NORM,

@@ -149,8 +149,8 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
         replies = count * (turns + 1) / 2
         prompt = (replies - count) * behaviour.result
         work["whole continuations"] = ServerWork(count, replies * behaviour.reply, prompt, replies, diagnoses=count)
-    if scored := decisions * _scored_replies(settings):
-        work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, requests=scored)
+    if scored := decisions * _scored_replies(settings):  # no sequence is generated, no token
+        work["scoring"] = ServerWork(0, 0, prompt=scored * behaviour.scored_prompt, requests=scored)
     return work
 
 
@@ -182,10 +182,11 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
     if credit.merge != "none":
         states = decisions * (1 - behaviour.repeated * 4 / 3 * (n - 1) / n)
         visits = 1 + (behaviour.visits - 1) * (n - 1) / 3
-    # Probes: verl's servers give one reply for each request.
+    # Probes: verl's servers give one reply for each request. The group's own decisions may count as samples.
     probes = max(0, states * credit.samples - (decisions if credit.own_actions == "counted" else 0))
     work = {"probes": ServerWork(probes, probes * behaviour.reply, prompt=0, requests=probes)}
-    # Continuations start at the states after the candidate actions of the selected states.
+    # Continuations start at the states after the candidate actions of the selected states: examinations among the most
+    # probable actions and the one that was taken.
     selected = states * (1 if credit.select_all else behaviour.selected)
     if credit.max_states:
         selected = min(selected, trajectories * credit.max_states / visits)
@@ -206,8 +207,8 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
         )
         prompt, requests = 0, forced
     if credit.verdicts == "scored":
-        scored = continuations if credit.horizon else next_states
-        work["scoring"] = ServerWork(0, 0, scored * behaviour.scored_prompt, requests=scored)
+        scored = continuations if credit.horizon else next_states  # where no reply is drawn, all of a state share one
+        work["scoring"] = ServerWork(0, 0, prompt=scored * behaviour.scored_prompt, requests=scored)
     else:
         work["forced diagnoses"] = ServerWork(forced, forced * behaviour.name, prompt, requests, diagnoses=forced)
     return work
@@ -227,6 +228,7 @@ def _serving_seconds(
     once. A decoding step adds a token to each sequence. It takes the longer of two times: to read weights, keys and
     values (memory bandwidth), or to compute (arithmetic)."""
     by_frozen_policy = uses_frozen_policy(settings) and phase in ("continuations", "forced diagnoses", "scoring")
+    # The servers of the policy come first in the plan, those of the frozen policy last.
     server, card = memory.servers[-1 if by_frozen_policy else 0], nearest_card(settings)
     # Sequences at the same time on one server: as many as there are, as are allowed, and as fit.
     opening_tokens = settings.training.prompts_per_batch / server.count * behaviour.opening
