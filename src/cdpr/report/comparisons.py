@@ -77,8 +77,9 @@ def describe_change(change: Row, metrics: Sequence[Metric]) -> str:
         name = metric.header.partition(" (")[0].rstrip(".")  # "Acc." of "Acc. (%)", without the full stop
         metrics_by_outcome[outcome_of(change, metric) or "open"].append(name)
     parts = [f"{outcome} on {', '.join(names)}" for outcome, names in metrics_by_outcome.items() if names]
-    any_clear = metrics_by_outcome["better"] or metrics_by_outcome["worse"]
-    return f"{against}{' is' if any_clear else ':'} {'; '.join(parts)}."
+    # "CDPR against GRPO is better on AEC", but "CDPR against GRPO: open on AEC".
+    link = " is" if metrics_by_outcome["better"] or metrics_by_outcome["worse"] else ":"
+    return f"{against}{link} {'; '.join(parts)}."
 
 
 def outcome_of(change: Row, metric: Metric) -> str:

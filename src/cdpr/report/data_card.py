@@ -75,7 +75,7 @@ def card_sections(settings: Settings, card: Mapping[str, Any]) -> list[tuple[str
 def _table(settings: Settings, name: str, rows: Sequence[Row]) -> Table | str:
     """Return the table of the card that ``tables.yaml`` declares under ``name``, of these rows; an empty text where
     there are none."""
-    return layout.table(settings, f"data_card.{name}", rows)[1] if rows else ""
+    return layout.table(settings, f"data_card.{name}", rows)[1] if rows else ""  # [1]: without a heading
 
 
 def _about(card: Mapping[str, Any]) -> list[Block]:

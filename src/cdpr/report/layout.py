@@ -100,8 +100,8 @@ def table(
         value = words.get(note.strip("{}"))  # found only where the whole note is one word in braces
         table_notes += value if isinstance(value, list) else [note.format(**words)]
     return heading, Table(
-        all_columns, rows, caption, list(filter(None, table_notes)), f"tab:{label}" if label else "",
-        declared.get("wide", True), declared.get("by", ""),
+        all_columns, rows, caption, notes=[note for note in table_notes if note],
+        label=f"tab:{label}" if label else "", wide=declared.get("wide", True), by=declared.get("by", ""),
     )  # fmt: skip
 
 

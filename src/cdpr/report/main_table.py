@@ -184,6 +184,6 @@ def legend_words(results: Results) -> dict[str, Any]:
         "pay_for_record": {"static", "all_tests"} <= {method.name for method in results.methods if method.runs},
         "answered": [f"{label}: the server answered as {', '.join(names)}, not as the requested model."
                      for label, names in answered if names],
-        "judge": judge_labels(settings)[0] if settings.judge.model else "",
+        "judge": judge_labels(settings)[0] if settings.judge.model else "",  # the judge whose verdicts count
         "not_averaged": ", ".join(label for name, label in results.datasets.items() if name not in AVERAGED),
     }  # fmt: skip

@@ -35,7 +35,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, methods, datasets)
     most = settings.evaluation.open_cases.cases
     # The caption's words on the origin of the cases, in place of those of the benchmarks.
-    mark = f"tier: {settings.tier} — {'all cases' if most is None else f'up to {most} cases'} of each data set"
+    how_many = "all cases" if most is None else f"up to {most} cases"
+    mark = f"tier: {settings.tier} — {how_many} of each data set"
     tables = {"levels": main_results_table, "intervals": interval_table, "effort": effort_table}
     parts = [make(results, decoding, f"open_cases.{table}", mark=mark)
              for table, make in tables.items() for decoding in results.decodings]  # fmt: skip

@@ -59,11 +59,11 @@ class Records:
         paths are relative to the results folder."""
         root = self.settings.paths.results
         # An absolute path would make the page different on every machine.
-        file = f"{'<results>' if Path(root).is_absolute() else shlex.quote(root)}/{target}"
+        folder = "<results>" if Path(root).is_absolute() else shlex.quote(root)
         # Results in another folder than the default are those of a configuration that the user overlaid; the command
         # needs its file, whose name is in no record.
         overlays = "" if root == "results" else "--configfile YOUR_OVERLAYS -- "
-        command = f"snakemake --cores all {overlays}{file}"
+        command = f"snakemake --cores all {overlays}{folder}/{target}"
         run_json = self.results / record if record else (self.results / target).with_suffix(".run.json")
         if not run_json.exists():
             return Artifact(target, command)

@@ -261,14 +261,16 @@ def _add_notes(results: Results, row: Row) -> Row:
     values (``<column>_note``): the label the number of seeds, with the runs that diverged; a mean its deviation between
     seeds; a difference its values by seed. Differences also get signs, and marks where they are clear."""
     is_difference = "second" in row  # only a row of differences has the label of a second method
+    by_seed = "by seed" if is_difference else "seed SD"
     seeds = len(row["accuracy_by_seed"])
-    notes = {"label_note": "; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.divergences(runs_of(row))])}
+    count = f"{seeds} seeds" if seeds > 1 else "1 seed"
+    notes = {"label_note": "; ".join([count, *results.divergences(runs_of(row))])}
     for shown in SHOWN:
         metric, name = shown.metric, shown.metric.name
         if seeds > 1:
             values = row[f"{name}_by_seed"] if is_difference else [row[f"{name}_seed_sd"]]
             texts = [number(value * metric.factor, metric.decimals, is_difference) for value in values]
-            notes[f"{name}_note"] = f"{'by seed' if is_difference else 'seed SD'} {', '.join(texts)}"
+            notes[f"{name}_note"] = f"{by_seed} {', '.join(texts)}"
         if is_difference:
             notes |= {f"{name}_text": shown.difference(row), f"{name}_mark": outcome_of(row, metric)}
     return row | notes

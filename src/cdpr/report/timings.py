@@ -65,6 +65,5 @@ def _tables(settings: Settings, jobs: pd.DataFrame) -> list[tuple[Any, ...]]:
     trainings = trained.agg(runs=("job", "size"), minutes=("training_seconds", lambda seconds: seconds.mean() / 60))
     stages = stages.sort_values(["seconds", "stage"], ascending=[False, True])
     frames = {"stages": stages, "slowest": slowest, "trainings": trainings}
-    # Pairs of heading and table.
     tables = [layout.table(settings, f"timings.{name}", frame.to_dict("records")) for name, frame in frames.items()]
-    return [("All jobs", about), *(table for table in tables if table[1].rows)]
+    return [("All jobs", about), *((heading, table) for heading, table in tables if table.rows)]
