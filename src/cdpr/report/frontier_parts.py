@@ -4,7 +4,6 @@ the same results; and the validation results by which each rule's learning rate 
 import math
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
@@ -51,13 +50,10 @@ def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
     if not is_synthetic(results.settings, IN_DOMAIN) or not all(path.exists() for path in paths):
         return {}
     cases = results.folder / "cases" / f"{IN_DOMAIN}.jsonl"
-    own_by_run, exact_by_run = [], []
-    for path in paths:
-        rows = [row for row in read_rows(path) if row.decoding == decoding]
-        own_by_run.append(fmean(row.correct for row in rows))
-        exact_by_run.append(exact_accuracy(results.settings, IN_DOMAIN, cases, rows))
-    exact = fmean(exact_by_run)
-    return {"exact": 100 * exact, "reading": 100 * (exact - fmean(own_by_run))}
+    rows_by_run = [[row for row in read_rows(path) if row.decoding == decoding] for path in paths]
+    own = fmean(fmean(row.correct for row in rows) for rows in rows_by_run)
+    exact = fmean(exact_accuracy(results.settings, IN_DOMAIN, cases, rows) for rows in rows_by_run)
+    return {"exact": 100 * exact, "reading": 100 * (exact - own)}
 
 
 def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
@@ -84,5 +80,5 @@ def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
     for row in all_rows:
         row |= {f"{step}_mark": "best" for step in all_steps if row.get(step) == best_by_rule[row["label"]]}
     columns = [Column(step, step, "100 U / w after so many iterations") for step in all_steps]
-    words: dict[str, Any] = {"validation_cases": settings.data.validation_cases, "weight": GRID_WEIGHT}
-    return layout.table(settings, "frontier_parts.grid", all_rows, columns=columns, **words)
+    return layout.table(settings, "frontier_parts.grid", all_rows, columns=columns, weight=GRID_WEIGHT,
+                        validation_cases=settings.data.validation_cases)  # fmt: skip

@@ -1,7 +1,6 @@
 """How well two judges of diagnoses agree, and which accuracies of the main table depend on the judge."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,8 +32,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         diagnoses, missing = _judged_diagnoses(results, decoding)
         rows = _agreement_rows(settings, decoding, diagnoses)
-        words: dict[str, Any] = {"judges": judge_labels(settings), "missing": missing}
-        parts.append(layout.table(settings, "judge_agreement.agreement", rows, decoding, **words))
+        parts.append(layout.table(settings, "judge_agreement.agreement", rows, decoding, missing=missing,
+                                  judges=judge_labels(settings)))  # fmt: skip
         flips = _flip_rows(results, diagnoses)
         counts = {"differ": len(flips), "all": diagnoses.groupby(["method", "dataset"]).ngroups}
         parts.append(layout.table(settings, "judge_agreement.flips", flips, decoding, **counts))
