@@ -113,7 +113,7 @@ def _check_splits(dataset: str, cases: pd.DataFrame, attrition: AttritionReport)
     """Raise CardError where the cases are not as many per split as the report says, or where a patient is in two
     splits."""
     counted = cases.split.value_counts().to_dict()
-    reported = {name: count for name, count in attrition.splits.items() if count}
+    reported = {name: count for name, count in attrition.splits.items() if count}  # the frame has no empty splits
     if counted != reported or len(cases) != attrition.kept:
         raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
                         f"{attrition.splits}; ingest and price the data set again")  # fmt: skip

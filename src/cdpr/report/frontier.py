@@ -42,7 +42,7 @@ class Frontiers:
         for method in self.results.methods:
             if method is not self.start:
                 self.curves.setdefault(method.label, []).append(method)
-        self.samples = cache(self._compute_samples)
+        self.samples = cache(self._compute_samples)  # each curve is compared several times
 
     def _compute_samples(self, label: str, dataset: str, decoding: str) -> np.ndarray:
         """Return the samples of a curve, whose first point is the agent that diagnoses at once. All its points count

@@ -59,7 +59,7 @@ class Oracle:
         """
         doctor = self.agent.doctor  # the model of the hospital: its diseases and examinations
         actions = list(dict.fromkeys([taken, *others]))
-        names = {action: canonical_name(action[1]) for action in actions if action[0] != "end"}
+        names = {(kind, text): canonical_name(text) for kind, text in actions if kind != "end"}
         # The index of the examination of each request that the model knows.
         exam_of = {action: doctor.exams.index(name) for action, name in names.items() if name in doctor.exams}
         posterior, requested = self.agent.posterior(state), self.agent.is_requested(state)

@@ -116,7 +116,8 @@ class _Decisions:
                 digest = state_digest(self.settings, self.case, self.episode.states[t])
                 if digest in self.view.rated:
                     fields["rated"] = digest
-            if opinion := self._opinion(t) if readable else None:
+            opinion = self._opinion(t) if readable else None  # it has texts of the case
+            if opinion:
                 fields["oracle"] = self._opinion_fields(opinion)
             if t in self.state_of:
                 fields["credit"] = self._credit_fields(t, opinion)

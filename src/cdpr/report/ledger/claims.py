@@ -22,6 +22,7 @@ from ..methods import AVERAGE, DATASETS, IN_DOMAIN
 from ..paper import METRICS, facts_folder, sample_prices
 
 Name = Annotated[str, Field(min_length=1)]
+# A number as the paper prints it: `53.07`, or a fraction such as `1/16`.
 PrintedNumber = Annotated[str, Field(pattern=r"^\d+(\.\d+|/[1-9]\d*)?$")]
 DataSet = Literal["mimic_iv", "clinicalbench", "private", "average"]
 TestMetric = Literal["accuracy", "aen", "aec", "n_na", "utility"]

@@ -58,7 +58,7 @@ def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
     # Half the width of the 95% interval of the printed number.
     printed_error = (ours.measured.high - ours.measured.low) / 2
     if claim.metric in ("accuracy", "final_accuracy") and not claim.than:
-        cases: Any = ours.n
+        cases: Any = ours.n  # an integer: only the average over data sets has a text
         low, high = wilson_interval(round(claim.number * cases / 100), cases)
         printed_error = 100 * (high - low) / 2
     agrees = agrees_with(claim.number, claim.rounding, printed_error, ours.measured)

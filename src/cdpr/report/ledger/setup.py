@@ -47,7 +47,8 @@ def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
         case "billed_together":
             groups = {name: price_of(name, settings.costs).group for name in names}
             together = len(set(groups.values())) == 1 and None not in groups.values()
-            return together, f"billed as {groups[names[0]] if together else groups}"
+            first_group = groups[names[0]]
+            return together, f"billed as {first_group if together else groups}"
     methods = evidence.results.methods
     number = {  # everything else is a number; one data set is in-domain, and CDPR itself is no ablation of it
         "benchmarks": len(DATASETS),
