@@ -50,8 +50,9 @@ class Team(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """The clinicians of a case. ``chair`` decides. ``writer`` summarises the debate of an intermediate case, None in
-    others. A basic case has no ``teams``, an intermediate one a single team, an advanced one several."""
+    """The clinicians of a case. ``chair`` decides, in a basic case as the only clinician. ``writer`` summarises the
+    debate of an intermediate case, and is None in others. A basic case has no ``teams``, an intermediate one a single
+    team, an advanced one several."""
 
     chair: Participant
     writer: Participant | None = None
@@ -181,12 +182,12 @@ class Meeting:
     async def decide(self) -> str:
         """Hold the discussion: one clinician answers alone, a group debates, or teams report. Returns the reply in
         which the chair decides, at temperature 0."""
-        if not self.roster.teams:
+        if not self.roster.teams:  # a basic case
             request = _PROMPT("answer", question=self.question, task=self.task)
-        elif self.roster.writer:
+        elif self.roster.writer:  # an intermediate case
             answers = await self._debate(self.roster.teams[0].members, self.roster.writer)
             request = _PROMPT("moderate", question=self.question, task=self.task, answers=answers)
-        else:
+        else:  # an advanced case
             request = _PROMPT("conclude", question=self.question, task=self.task, reports=await self._reports())
         return await self.agents.tell(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
 

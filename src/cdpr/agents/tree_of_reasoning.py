@@ -34,6 +34,7 @@ class TreeOfReasoning(Framework):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Let the doctors draw and revise their trees about a state. Returns the reply of the head of the team, who
         decides."""
+        # In the names of seeds, "round" 0 and "turn" 0 are the only round of the discussion, with a single turn.
         record, evidence = self.describe_state(state, forced), divide_evidence(state)
         trees = await gather(*(self._draw_tree(field, evidence[field], record, seed) for field in FIELDS))
         trees = await self._discuss(list(evidence.values()), trees, derive_seed(seed, "round", 0))

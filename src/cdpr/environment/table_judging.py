@@ -250,7 +250,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
     # examination.
     panels = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
     larger_panels = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
-    if request.how == "analyte":
+    if request.how == "analyte":  # a quantity
         words = naming.quantity_words(requested)
         same = tuple(key for key in meanings if key not in panels and naming.quantity_words(key) == words)
         reporting = tuple(key for key, terms in panels.items() if first in terms)
@@ -261,6 +261,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
             key for key, terms in panels.items() if any(term.parts and term.name in first.holds for term in terms)
         )
         return larger_panels[:1] + smaller_panels[:1]
+    # An examination.
     same = tuple(key for key, sense in meanings.items() if set(request.terms) & set(sense.terms))
     part_names = {name for term in request.terms for name in term.holds}
     parts = tuple(key for key, sense in meanings.items() if any(term.name in part_names for term in sense.terms))
@@ -272,6 +273,7 @@ def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) ->
     Tests"), or for its class without a region of the body ("CT"). Empty where there is none."""
     # The kind of the requested examination, such as imaging. Biopsies count as pathology, cultures as laboratory.
     kind = request.terms[0].kind if request.terms else request.kind
+    # A class is narrower: the modality of imaging ("ct"), "biopsy", ...
     classes = {naming.class_of(term) for term in request.terms} or {request.kind}
     if request.kind in ("biopsy", "pathology") or classes & {"biopsy", "pathology"}:
         kind = "pathology"

@@ -59,6 +59,7 @@ def declared_terms(section: type[Section]) -> list[Term]:
     if odd := sorted((section.model_fields.keys() - terms.keys()) ^ units):
         raise SettingsError(f"the section `{section.__name__}` has {', '.join(odd)}, neither weight nor unit of one; "
                             "declare each with `weight(...)`, or name it as the `unit` of a weight")  # fmt: skip
+    # The weight of a term is the key itself; the amount, declared by its name, becomes a function.
     return [Term(**term | {"weight": name, "amount": _amount_function(term["amount"])}) for name, term in terms.items()]
 
 

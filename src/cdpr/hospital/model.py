@@ -238,11 +238,12 @@ def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
             intervals = tuple((float(low), float(high)) for low, high in forms)
         else:
             wording = {state: tuple(map(str, form)) for state, form in zip(states, forms, strict=True)}
-    phrases = wording and tuple(wording[state] for state in states)
+    phrases = tuple(wording[state] for state in states) if wording else None
     # The organism that a culture grows, by the index of the state.
     grown = entry.get("organism") or {}
     organisms = {states.index(state): (itemid, organism) for state, (itemid, organism) in grown.items()}
-    table, mention, line = _build_table(entry, states, codes), float(entry.get("mention", 1.0)), entry.get("line", "")
+    table = _build_table(entry, states, codes)
+    mention, line = float(entry.get("mention", 1.0)), entry.get("line", "")
     return Finding(name, states, table, measure, intervals, phrases, organisms or None, mention, line)
 
 

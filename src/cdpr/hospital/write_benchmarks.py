@@ -18,6 +18,7 @@ from .sample import Patient, physical_text, sample_patient, write_analytes, writ
 
 _DATA = read_data("clinicalbench")
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
+# The private hospital's categories of kinds of examinations; other kinds are their own category.
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 # Columns of ``cases.csv`` for the sections of the case summary after the first one (``SECTIONS[1:]``), in their order.
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
@@ -166,6 +167,7 @@ def _value_cells(analyte: Analyte) -> dict:
     value is H (high) or L (low), or A (abnormal) where it has no reference range."""
     flag = ""
     if analyte.flag is not None:
-        flag = "A" if analyte.low is None else "L" if (analyte.number or 0.0) < analyte.low else "H"
+        is_low = analyte.low is not None and (analyte.number or 0.0) < analyte.low
+        flag = "A" if analyte.low is None else ("L" if is_low else "H")
     limits = {"reference_low": analyte.low, "reference_high": analyte.high}
     return {"item": analyte.label, "value": analyte.value, "unit": analyte.units, "flag": flag} | limits

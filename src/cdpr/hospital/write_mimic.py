@@ -113,12 +113,12 @@ class _Admission:
 
     def write(self) -> None:
         """Add all rows of the stay to the tables."""
-        arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))
+        arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))  # in the emergency department
         times = {"admittime": self.admit, "dischtime": _format_time(self.leave), "edregtime": _format_time(arrived)}
         self._add_row("hosp/admissions", self.hadm, edouttime=self.admit, **times, **_DATA["admission"])
         labs: list[Analyte] = []
         for name, exam in self.hospital.examinations.items():
-            if exam.kind == "microbiology":
+            if exam.kind == "microbiology":  # also without a result: the order may have been cancelled
                 self._add_culture(exam, name in self.patient.available)
             elif name not in self.patient.available or exam.kind == "physical":
                 continue
@@ -194,6 +194,7 @@ class _Admission:
         row |= {"test_seq": 1, "storedate": stored, "storetime": stored}
         row["micro_specimen_id"] = int(self.rng.integers(10**6, 10**7))
         row["chartdate"] = drawn.strftime("%Y-%m-%d 00:00:00")
+        # In a fifth of cases the time is missing, and only the date is known.
         row["charttime"] = "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00")
         # The number and name of the organism that grew; a culture has a single finding.
         organism = (exam.findings[0].organisms or {}).get(self.patient.results[exam.name][0])
@@ -201,6 +202,7 @@ class _Admission:
         if not available:
             results.append({"org_itemid": 90760, "org_name": "CANCELLED"})  # MIMIC-IV writes it as an organism
         elif organism is None:
+            # Comments end with spaces, as in the real table.
             results.append({"comments": write_report(exam, self.site, self.patient) + "  "})
         else:
             isolate = {"org_itemid": organism[0], "org_name": organism[1], "isolate_num": 1}
