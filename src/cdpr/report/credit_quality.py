@@ -37,8 +37,8 @@ BASELINES = {
 
 def plot_credit_quality(settings: Settings, job: Job) -> None:
     """Plot bias, variance and rank correlation of the process reward against four settings of its estimation; below,
-    RMSE and rank correlation by tokens generated per decision, beside VinePPO. All are errors of the estimated
-    advantage of an action.
+    RMSE and rank correlation by tokens generated per decision, beside VinePPO. All measure how close the estimated
+    advantage of an action is to the true one.
 
     The numbers are those of the stage ``measure_credit_quality``: a row per estimator and setting. Hollow points are
     the default settings. The band around the bias is its standard error over cases.
@@ -54,7 +54,7 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
                 points = rows[(rows.estimator == "cdpr") & (rows["sweep"] == setting)]
                 _draw_sweep(panel, points, setting, measure)
             panels[0].set_ylabel(measure)
-            if measure != "bias":
+            if measure != "bias":  # which may be negative; the panels of a row share their vertical axis
                 panels[0].margins(y=0.15)  # room for the highest marker, as zero is far below
                 panels[0].set_ylim(bottom=0)
         for panel, label in zip(grid[-1], SWEEPS.values(), strict=True):

@@ -156,7 +156,8 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
         # Only rows that are ``learned`` take part in the marks of the best scores.
         row: Row = {"label": _method_of(settings, run).label, "heading": here, "learned": True, "reason": reason}
         for name, scores in analysis.scores.items():
-            score, star = scores[run], "*" if run == analysis.ours and name in starred else ""
+            score = scores[run]
+            star = "*" if run == analysis.ours and name in starred else ""
             row[name] = score.value
             row[f"{name}_text"] = EMPTY if score.value is None else interval(*_ends(score)) + star
         rows.append(row)

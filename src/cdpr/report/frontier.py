@@ -49,7 +49,7 @@ class Frontiers:
         with the same number of seeds. Raises NotMeasured where a run of the curve is missing."""
         curve = self.curves[label]
         for method in curve:
-            self.results.rows(method, dataset, decoding)  # raises for every missing run
+            self.results.rows(method, dataset, decoding)  # raises also for a missing run that is left out below
         points = with_common_seeds([self.start, *curve])
         samples = self.results.samples(points, dataset, decoding)  # [1 + resamples, points, all metrics]
         return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]

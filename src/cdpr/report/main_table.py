@@ -181,6 +181,7 @@ def legend_words(results: Results) -> dict[str, Any]:
     answered = [(method.label, results.answering_models(method)) for method in results.methods]
     return {
         "knows_hospital": any(method.knows_hospital for method in results.methods),
+        # Static diagnosis and the agent with all examinations, if both are run.
         "pay_for_record": {"static", "all_tests"} <= {method.name for method in results.methods if method.runs},
         "answered": [f"{label}: the server answered as {', '.join(names)}, not as the requested model."
                      for label, names in answered if names],

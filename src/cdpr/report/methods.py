@@ -68,12 +68,11 @@ class Method:
 def main_methods(settings: Settings) -> list[Method]:
     """Return all rows of the main table, by group in the order of :data:`GROUPS`: variants, then agents in the order of
     the registry, and our own method last in its group."""
-    variants_shown = [name for name, entry in settings.experiments.variants.items() if "main_table" in entry.feeds]
-    others = [variant_method(settings, name) for name in variants_shown if name != OURS]
-    ours = [variant_method(settings, OURS)] if OURS in variants_shown else []
-    methods = [*others, *(agent_method(settings, name) for name in settings.agents), *ours]
+    shown = [name for name, entry in settings.experiments.variants.items() if "main_table" in entry.feeds]
+    methods = [variant_method(settings, name) for name in shown]
+    methods += [agent_method(settings, name) for name in settings.agents]
     group_order = list(GROUPS.values())
-    return sorted(methods, key=lambda method: group_order.index(method.group))
+    return sorted(methods, key=lambda method: (group_order.index(method.group), method.name == OURS))
 
 
 def pictured_methods(settings: Settings) -> list[Method]:

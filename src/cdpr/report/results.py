@@ -142,7 +142,8 @@ class Results:
         Raises NotMeasured, and EvaluationError where the methods were evaluated on different cases.
         """
         rows = [self._estimates(method, dataset, decoding) for method in methods]
-        # All runs of a method have the same cases: `by_run` raises where one run of each has other cases.
+        # Check that the methods have the same cases: `by_run` raises where they differ. One run of each method will do,
+        # since its runs have the same cases as each other, by a like check for its estimates.
         first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
         for part in datasets_behind(dataset):
             by_run(pd.concat([self.rows(method, part, decoding) for method in first_runs]), ["correct"])

@@ -73,8 +73,8 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
     rows = max(1, math.ceil(len(panels) / PANELS_PER_ROW))
     with style.drawing(7.2, 0.75 + 2.2 * rows, job.out) as drawn:
         grid = drawn.subplots(2 * rows, PANELS_PER_ROW, height_ratios=[2.1, 1.0] * rows, squeeze=False, sharey="row")
+        # A sweep has two panels, one above the other: accuracy in rows 0, 2, ... of the grid, cost in rows 1, 3, ...
         upper, lower = grid[::2].ravel(), grid[1::2].ravel()
-        # A sweep has two panels, one above the other.
         for unused in (*upper[len(panels) :], *lower[len(panels) :]):
             unused.set_axis_off()
         for panel, above, below in zip(panels, upper, lower, strict=False):

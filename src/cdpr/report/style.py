@@ -48,7 +48,8 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     without_look = [name for name, look in look_by_name.items() if not look]
     shown = [name for name in without_look if name in variants and set(variants[name].feeds) - {"ablations"}]
     order = [*shown, *(name for name in without_look if name not in shown)]
-    return unused[(order.index(name) if name in order else position) % len(unused)]
+    index = order.index(name) if name in order else position
+    return unused[index % len(unused)]
 
 
 @contextmanager

@@ -146,7 +146,7 @@ class Table:
         its ``id`` is. A column is marked where at least two rows have a value."""
         marks_by_cell: dict[tuple[int, str], Mark] = {}
         for column in self.columns:
-            # Ranked are the values as they are printed.
+            # The values are ranked as they are printed: times the factor, and rounded.
             values = {id(row): column.factor * row[column.key] for row in self.rows
                       if row.get("learned") and isinstance(row.get(column.key), float)}  # fmt: skip
             if column.marked and len(values) > 1:

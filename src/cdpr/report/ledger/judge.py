@@ -32,7 +32,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     try:
         verdict = _JUDGES[claim.kind](claim, evidence)
     except NotMeasured as error:
-        return Verdict(NOT_RUN, str(error).removeprefix("not run: "))
+        return Verdict(NOT_RUN, str(error).removeprefix("not run: "))  # the verdict itself says this
     if diverged := ", ".join(evidence.results.divergences(verdict.runs)):
         verdict = replace(verdict, why=f"{verdict.why}; {diverged} (evaluated with the weights before)")
     return verdict
@@ -55,7 +55,7 @@ def judge_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
     ours = measure(claim, evidence)
     if ours.void or math.isnan(ours.measured.low):
         return ours.verdict(OPEN, ours.void or "one seed: no interval")
-    # Half the width of the 95% interval of the printed number.
+    # The error of the printed number, half the width of its 95% interval, is that of ours unless it is known.
     printed_error = (ours.measured.high - ours.measured.low) / 2
     if claim.metric in ("accuracy", "final_accuracy") and not claim.than:
         cases: Any = ours.n  # an integer: only the average over data sets has a text
