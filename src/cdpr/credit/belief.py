@@ -38,7 +38,7 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
         means per token."""
         # Forced: the belief is a probability on condition that the policy diagnoses now.
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
-        if measure == "per_token":  # no probabilities, so they cannot be summed
+        if measure == "per_token":  # geometric means are no probabilities, so they cannot be summed
             return max(math.exp(fmean(turn.logprobs)) for turn in turns)
         # The names exclude each other, so their probabilities are summed; rounding may bring the sum above 1.
         return min(1.0, math.fsum(math.exp(math.fsum(turn.logprobs)) for turn in turns))

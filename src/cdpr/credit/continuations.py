@@ -185,10 +185,10 @@ class Entry:
 class Pool:
     """The continuations of one state, ``child``, from which the value of every action that leads there is estimated.
 
-    They come from three sources. ``own``: made from the group's own trajectories, whose suffixes (their ends from this
-    state on) ``suffixes`` lists as pairs of indices (trajectory, decision). ``known``: taken from the cache.
-    ``fresh``: newly drawn, with the continuation numbers ``numbers``. ``own`` and ``fresh`` are empty until
-    :meth:`Pools.fill`.
+    They come from three sources: ``own`` are made from the group's own trajectories, ``known`` are taken from the
+    cache, and ``fresh`` are newly drawn. ``own`` and ``fresh`` are planned first, and empty until :meth:`Pools.fill`.
+    ``suffixes`` is the plan for ``own``: pairs of indices (trajectory, decision), each for the end of that trajectory
+    from that decision on. ``numbers`` is the plan for ``fresh``: the numbers of the continuations to draw.
     """
 
     child: State

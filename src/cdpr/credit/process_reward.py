@@ -268,9 +268,10 @@ class GroupCredit:
         state, in ``report.process``. ``values`` are the estimated values of the actions at this state, ``p_hat`` their
         probabilities. A decision whose action has no value gets no reward, and is counted.
 
-        R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward"; 0 where there
-        is no baseline. U_hat of a diagnosis that the group gave is its own verdict, not the mean over all diagnoses.
-        Raises FloatingPointError, naming the case, when a reward is not finite: clipping would hide it.
+        R_proc(s, a) is U_hat(s, a) minus the baseline over the candidate set A_c(s), clipped to [-c, c] with c =
+        ``credit.clip`` (equation "process reward"); 0 where there is no baseline. U_hat of a diagnosis that the group
+        gave is its own verdict, not the mean over all diagnoses. Raises FloatingPointError, naming the case, when a
+        reward is not finite: clipping would hide it.
         """
         u_hats = {v.action: v.value for v in values if v.value is not None}
         candidate_u_hats = {v.action: v.value for v in values if v.in_top_m and v.value is not None}

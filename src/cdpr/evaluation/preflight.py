@@ -59,7 +59,7 @@ class Headroom(BaseModel, frozen=True, extra="forbid"):
     The other values come from agents that know the exact posterior; None where it is not known. ``exact`` is the
     accuracy of the posterior's likeliest disease on the results that the policy read. ``best_choice`` is the accuracy
     of the best choice of examinations at the policy's cost (:func:`accuracy_at_spend`). ``best_utility`` and
-    ``best_aec`` are those of the agent that maximises the utility, at its own cost.
+    ``best_aec`` are the utility and the cost of the agent that maximises the utility.
     """
 
     dataset: str

@@ -40,10 +40,11 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
     if trials <= 0 or not 0 <= successes <= trials:
         raise ValueError(f"{successes} of {trials} is no proportion: need 0 <= successes <= trials and trials > 0")
-    z, n, p = float(ndtri(0.975)), int(trials), int(successes) / int(trials)  # z: 95% are within z deviations
-    # Both terms are multiplied by 2n, as is the denominator.
+    z, n, p = float(ndtri(0.975)), int(trials), int(successes) / int(trials)  # 95% are within z standard deviations
+    # Wilson's fraction, with its numerator (center and half width) and its denominator multiplied by 2n.
     denominator = 2 * (n + z**2)
     center, half = (2 * n * p + z**2) / denominator, z / denominator * math.sqrt(4 * n * p * (1 - p) + z**2)
+    # Without rounding errors where the interval ends at 0 or 1.
     return (center - half if successes else 0.0), (center + half if successes < trials else 1.0)
 
 

@@ -229,6 +229,7 @@ class RecordCritic(Algorithm):
                 name = step.observation.exam_key or getattr(step.action, "name", "")
                 if name in self.number_of_examination:
                     requested[n, self.number_of_examination[name]] = True
+        # At least -10, so that no examination is ruled out; -1e4, nearly never, for those that were requested.
         log_prior = torch.log_softmax(logits, dim=-1).clamp_min(-10).masked_fill(requested, -1e4)
         return Batch(contexts, visits, log_beliefs, first_lines, log_prior, requested)
 
@@ -325,7 +326,7 @@ class RecordCritic(Algorithm):
         # The replies at each state.
         calls = []
         for n, (visit, p_request) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
-            may_request = trains_choice and not visit.forced
+            may_request = trains_choice and not visit.forced  # a forced reply is a diagnosis, without a first line
             stop_share = 1 - p_request if trains_choice else 0.0
             request_shares = [p_request * p for p in target[n].tolist()] if may_request else []
             first_line = "" if visit.forced else batch.first_lines[n]

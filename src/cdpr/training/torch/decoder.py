@@ -35,6 +35,7 @@ class _Attention(nn.Module):
         """Create the projections. ``config`` is the content of ``config.json`` of a Qwen3 model."""
         super().__init__()
         width, self.size = config["hidden_size"], config["head_dim"]
+        # Heads of queries; heads of keys and values, each of which several query heads share.
         heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
         self.repeats = heads // shared
         self.q_proj = nn.Linear(width, heads * self.size, bias=False)
@@ -229,9 +230,9 @@ def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None
     """Turn the caller's mask into the mask of attention, [B, 1, T, past + T], which is True where a token attends to
     another. Returns None where torch needs no mask, because every token attends to itself and to all before it.
 
-    ``mask`` [B, past + T] is True for tokens and False for padding. None, or a mask of four dimensions, is a mask of
-    attention already, and returned unchanged. ``width`` is T, the number of new tokens, ``past`` that of earlier
-    ones."""
+    ``mask`` [B, past + T] is True for tokens and False for padding; None where there is no padding. A mask of four
+    dimensions is a mask of attention already, and returned unchanged. ``width`` is T, the number of new tokens,
+    ``past`` that of earlier ones."""
     if mask is None or mask.ndim == 4:
         return mask
     torch_is_causal = width == 1 or past == 0  # torch's own causal attention knows no earlier tokens

@@ -184,7 +184,7 @@ def name_truth(episode: DemonstratedEpisode) -> DemonstratedEpisode:
     """Return an episode with every diagnosis replaced by the true one. A clinician always names the likeliest disease;
     but of all cases with the same findings, each disease is the true one as often as it is probable. So a policy learns
     how probable each disease is, not only which is likeliest."""
-    *requests, last = episode.trajectory.steps
+    *requests, last = episode.trajectory.steps  # the last step is the diagnosis
     turn = Turn(render_action(FinalDiagnosis(true_names(episode.trajectory.case)[0]), "full"))
     steps = (*requests, replace(last, turn=turn, action=parse_action(turn.text)))
     diagnoses = (turn,) * len(episode.diagnoses)

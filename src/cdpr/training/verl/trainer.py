@@ -173,10 +173,9 @@ class DiagnosticTrainer(PPOTrainerSync):
         return algorithm_class(self.training_settings.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
-        """Return a number that must divide the number of rows of a batch, which verl pads accordingly. It is verl's own
-        number; for a batch with alternatives, a multiple of it that the group size divides too, because
-        :meth:`_update_actor` divides the rows by the group size. ``dp_size`` is the number of data-parallel
-        processes."""
+        """Return a number that must divide the number of rows of a batch; verl adds rows until it does. Without
+        alternatives it is verl's own number. With alternatives it is also a multiple of the group size, by which
+        :meth:`_update_actor` divides the number of rows. ``dp_size`` is the number of data-parallel processes."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
