@@ -34,8 +34,8 @@ async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure
     answer."""
 
     async def read_belief(state: State) -> float:
-        """Compute the belief at one state: the sum of the probabilities of the true names, or the largest of their
-        means per token."""
+        """Compute the belief at one state: under ``probability`` the sum of the probabilities of all true names, under
+        ``per_token`` the largest of their geometric means over tokens."""
         # Forced: the belief is a probability on condition that the policy diagnoses now.
         turns = await policy.score_diagnoses(state, true_names(state.case), forced=True)
         if measure == "per_token":  # geometric means are no probabilities, so they cannot be summed

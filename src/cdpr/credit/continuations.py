@@ -36,7 +36,8 @@ class Continuation:
     ``path`` lists its actions for display only. It is empty where a checkpoint restored the continuation. It has no
     diagnosis where none was drawn, because the probability of the true one was computed instead.
 
-    The utility is not stored but computed from these, so a stored continuation is valid for all weights (lambdas).
+    The utility is not stored, but computed from ``correct`` and ``effort`` when it is needed. So a stored continuation
+    is valid for all weights of the utility (lambdas).
     """
 
     correct: float
@@ -301,8 +302,9 @@ class Pools:
 
     async def _suffix(self, draws: Draws, index: int, start: int) -> Continuation | None:
         """Make a continuation from the suffix of the trajectory ``index`` of the group, from its decision ``start`` on.
-        A suffix with more than H decisions is cut after H, and ``draws`` draws a forced diagnosis for it; not so
-        where ``credit.cache.long_suffixes`` is ``keep``. Returns None where the request of this diagnosis failed."""
+        A suffix with more than H decisions (``credit.horizon``) is cut after H, and ``draws`` draws a forced diagnosis
+        for it; under ``credit.cache.long_suffixes: keep`` it stays whole. Returns None where the request of this
+        diagnosis failed."""
         trajectory, horizon = self.group[index], self.credit.horizon
         path = tuple(map(display_key, trajectory.steps[start:]))
         if self.credit.cache.long_suffixes == "keep" or self.ends_within(index, start):

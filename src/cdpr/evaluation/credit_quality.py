@@ -50,8 +50,8 @@ Group = Sequence[Trajectory]
 
 
 def measure_credit_quality(settings: Settings, job: Job) -> None:
-    """Stage ``credit_quality``: measure the errors of every estimator on validation cases, write them to ``quality``,
-    and print those of the default settings.
+    """Stage ``credit_quality``: measure the errors of every estimator on validation cases, write them to the output
+    ``quality``, and print those of the default settings.
 
     Raises ValueError when there is no validation case.
     """

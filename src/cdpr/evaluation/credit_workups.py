@@ -215,9 +215,9 @@ class Crediting:
 
 
 def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:
-    """Say for each decision why training would select its state for credit: ``disagreed``, ``entropy``, ``all`` or an
-    empty text (it would not). Returns lists [trajectory][decision]. ``rule`` is the section ``credit`` of the settings
-    of training; ``credit`` has the states of the group, which it has scored under other settings."""
+    """Say for each decision why training would select its state for credit: ``disagreed``, ``entropy`` or ``all``; the
+    text is empty where it would not. Returns lists [trajectory][decision]. ``rule`` is the section ``credit`` of the
+    settings of training; ``credit`` has the states of the group, which it has scored under other settings."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
     disagreed = credit.disagreed_states(rule)
     selected = credit.select_states(disagreed, entropy, rule)  # the keys of the selected states of each trajectory

@@ -140,9 +140,9 @@ def evaluate(
 
 
 def _skip_rows(file: BinaryIO, note_ids: Sequence[str], decoding: Decoding) -> bool:
-    """Check whether the next rows of ``file``, from its position on, are those of the cases ``note_ids`` under
-    ``decoding``. If so, leave the position behind them and return True. Otherwise cut off the rest of the file, such
-    as an incomplete batch, and return False."""
+    """Skip the next rows of ``file``, from its position on, if they are those of the cases ``note_ids`` under
+    ``decoding``; returns True then. Otherwise the rest of the file, such as an incomplete batch, is cut off, and False
+    is returned."""
     start = file.tell()
     with contextlib.suppress(ValidationError):  # a kill may have left an incomplete line
         rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(note_ids))]

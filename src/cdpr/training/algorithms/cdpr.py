@@ -114,9 +114,9 @@ class Cdpr(Algorithm):
 
     @classmethod
     def scoring_policies(cls, settings: Settings) -> set[str]:
-        """Return which policies score given diagnoses: none where ``credit.verdicts`` is ``drawn``, since diagnoses are
-        then sampled. Else the policy that draws continuations and, if ``credit.diagnoses`` is ``one_action``, the
-        current one."""
+        """Return which policies score given diagnoses. Under ``credit.verdicts: drawn`` none does, because diagnoses
+        are sampled. Otherwise the policy that draws continuations scores the diagnoses at their ends. Under
+        ``credit.diagnoses: one_action`` the current policy also scores them, for the value of diagnosing at once."""
         if settings.credit.verdicts == "drawn":
             return set()
         of_continuations = {"frozen" if cls.needs_frozen_policy(settings) else "current"}

@@ -154,10 +154,10 @@ def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
     """Make the float32 linear layers without bias of a model on a CPU compute by oneDNN, where torch has it; returns
     the model. Torch itself uses MKL, which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
-    layers = model.modules() if ONEDNN_LINEAR is not None else ()
+    layers = [layer for layer in model.modules() if type(layer) is torch.nn.Linear and layer.bias is None]
     for layer in layers:
-        if type(layer) is torch.nn.Linear and layer.bias is None and layer.weight.dtype == torch.float32:
-            layer.__class__ = _OneDnnLinear if layer.weight.device.type == "cpu" else torch.nn.Linear
+        if ONEDNN_LINEAR is not None and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu":
+            layer.__class__ = _OneDnnLinear
     return model
 
 

@@ -158,10 +158,10 @@ class GroupHook:
     """A mixin for verl's agent-loop worker that scores groups. All episodes of a group run in the event loop of this
     worker.
 
-    It holds the algorithm, the same object as in the torch engine, with its state between iterations. Groups do not
-    wait for each other: the first is scored while episodes of the last still run. A group with a failed episode, or
-    whose scoring fails, has advantages of 0 in this step and is counted. The trainer stops the run after an error of
-    the program or too many failures."""
+    It holds the algorithm, an object of the same class as in the torch engine, with its state between iterations.
+    Groups do not wait for each other: the first is scored while episodes of the last still run. A group with a failed
+    episode, or whose scoring fails, has advantages of 0 in this step and is counted. The trainer stops the run after an
+    error of the program or too many failures."""
 
     config: Any
     llm_client: Any
