@@ -64,7 +64,7 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
 
 
 _SPLIT = re.compile(r'"split": ?"(\w+)"')  # the field as JSON
-_TAIL = 512  # characters at the end of a line: our own files name the split there, so only they are searched
+_TAIL = 512  # characters at the end of a line: our own files name the split there, so only these are searched
 
 
 class RecordError(ValueError):

@@ -19,7 +19,7 @@ from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, 
 from .texts import is_absent, one_line, patterns, phrases
 
 _WORDS, _PATTERN = phrases("agentclinic"), patterns("agentclinic")
-_HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
+_HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]  # silent: names that say nothing ("Findings")
 _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
 
 

@@ -139,7 +139,7 @@ class Attrition:
         rule, which drops cases beyond the number that the user wants."""
         for rule, cases in self.dropped.items():
             if len(cases) > _FREQUENT * self.read and rule != RULES[-1]:
-                # They describe cases without a patient's words: "line 7".
+                # A case is shown by its place in the data ("line 7"), which has no words of a patient.
                 places = list(dict.fromkeys(i.place for i in self.incidents if i.what == rule and i.place))
                 examples = "; ".join(f"({number}) {place}" for number, place in enumerate(places[:_EXAMPLES], 1))
                 share = f"{len(cases):,} of {self.read:,} cases ({len(cases) / self.read:.0%})"

@@ -252,7 +252,7 @@ def _is_false_friend(text: str, start: int, end: int) -> bool:
     """Whether the name from ``start`` to ``end`` of the text is only a part of a phrase with another meaning ("heat
     stroke")."""
     spans = (phrase.span() for phrase in _PATTERN.false_friend.finditer(text))
-    # A phrase that is the name itself has no other meaning.
+    # Where the phrase is exactly the name ("sickle cell anemia"), the diagnosis itself is meant.
     return any(first <= start and end <= last and (first, last) != (start, end) for first, last in spans)
 
 
