@@ -184,7 +184,7 @@ class AllActions(Algorithm):
                 scored.weights[i][t] += weight
             else:
                 new_replies[step.turn.token_ids].append(step)
-        first_trajectory, alternatives = node.visits[0][0], []
+        (first_trajectory, _), alternatives = node.visits[0], []
         for equal_steps in new_replies.values():
             step, total_weight = equal_steps[0], weight * len(equal_steps)
             advantage = self._advantage(tree, node.state, step)

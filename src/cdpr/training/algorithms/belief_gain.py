@@ -103,6 +103,7 @@ class BeliefGain(Algorithm):
         if self.options.reading == "probability":
             weight *= math.exp(math.fsum(turn.logprobs[policy.name_start(turn) :]))
         weights = values_by_token(policy, turn, 0.0, weight)
+        # It branches off from the first trajectory that visits the state.
         return Alternative(node.visits[0][0], (turn,), (1.0,), (weights,))
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:

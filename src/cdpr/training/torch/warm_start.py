@@ -142,6 +142,7 @@ def _demonstrate_datasets(settings: Settings, by_dataset: Mapping[str, Sequence[
     for dataset, cases in by_dataset.items():
         environment, clinician = DiagnosticEnvironment(settings.environment), Clinician(settings, dataset)
         demonstrated = run_async(demonstrate(environment, clinician, cases, _uses_textbook(settings)))
+        # ``names: true``: the policy learns the true diagnosis, not the one that the clinician gave.
         episodes += map(name_truth, demonstrated) if settings.warm_start.names == "true" else demonstrated
         first_cases = cases[: round(settings.warm_start.static_share * len(cases))]
         whole_records += run_async(diagnose_whole_records(environment, clinician, first_cases))

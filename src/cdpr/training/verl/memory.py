@@ -69,6 +69,7 @@ def model_size(settings: Settings) -> ModelSize:
         config = json.loads(path.read_text(encoding="utf-8"))
         return ModelSize.model_validate({name: value for name, value in config.items() if value is not None})
     except (OSError, ValueError, AttributeError) as error:
+        # Of an invalid file the first problem alone: the name of the field and the message.
         why = "{loc[0]}: {msg}".format(**error.errors()[0]) if isinstance(error, ValidationError) else error
         raise SettingsError(
             f"{path}: no configuration of a decoder that can be planned ({why}); get this file of the model (hf "
