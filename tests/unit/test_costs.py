@@ -157,22 +157,30 @@ def test_names_are_found_whatever_their_order_side_and_views(name, examination):
 
 def test_no_other_name_says_another_region_or_contrast_than_what_it_is_priced_by():
     catalogue = load_catalogue()
-    # What a name says of views and sides is not among its words.
+    # What a name says of views and sides is not among its words, and has a price of its own.
+    no_region = {"bending", "level", "limited", "obstetric", "to"}
+    # Ribs "without Chest", an abdominal Doppler of the kidneys, and one breast, whose code includes the contrast.
+    right = {"Rib X-ray 2 Views", "Renal Duplex Limited", "MRI Breast Unilateral with and without Contrast"}
     varied = re.compile("View|lateral|Both|Standing|Limited|Follow")
     rows = {words: price for name, price in catalogue.prices.items()
             if (words := imaging_words(name)) and not varied.search(name)}  # fmt: skip
     aliases = [alias for term in examinations().terms.values() if term.kind != "physical" for alias in term.aliases]
-    compared = set()
+    compared, regions = set(), set()
     for name in aliases:
         words = imaging_words(name)
         # A film of one view is a chest X-ray to whoever asks for one.
-        if words is None or name == "CHEST (SINGLE VIEW)" or varied.search(name):
+        if words is None or name == "CHEST (SINGLE VIEW)" or name in right:
             continue
         found = catalogue.find(name)
         twin = rows.get(words) or rows.get(imaging_words(f"{found.examination} {words[1]} Contrast"))
-        if twin is not None:
+        if varied.search(name):
+            if priced_words := imaging_words(found.examination):
+                regions.add(name)
+                assert priced_words[0] - no_region <= words[0] and priced_words[1] == words[1], f"{name}: {found}"
+        elif twin is not None:
             compared.add(name)
             assert (found.usd, found.group) == (twin.usd, twin.group), f"{name}: {found} is not {twin}"
+    assert len(regions) > 50
     assert {"CT ABD & PELVIS W/O CONTRAST", "CT CHEST W/O CONTRAST", "CTA Head", "MRI Head"} <= compared
 
 
