@@ -140,11 +140,14 @@ def test_all_points_of_a_sweep_are_those_of_the_settings_that_choose_none():
 
 
 def test_each_panel_shows_accuracy_and_cost_with_its_default_and_seeds(results, tmp_path, monkeypatch):
-    lose(results, "beta_0.25-seed0")
     drawn = []
     monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure))
+    plot_sensitivity(SETTINGS, job(results, tmp_path / "whole"))
+    lose(results, "beta_0.25-seed0")
     plot_sensitivity(SETTINGS, job(results, tmp_path / "a"))
-    grid = np.reshape(drawn[0].axes, (4, 3))
+    legends = [[text.get_text() for text in figure.legends[0].get_texts()] for figure in drawn]
+    assert ["missing" in names for names in legends] == [False, True]
+    grid = np.reshape(drawn[1].axes, (4, 3))
     shown = {axes.get_title("left").removesuffix(", synthetic"): (axes, below)
              for axes, below in zip(grid[::2].flat, grid[1::2].flat, strict=True)}  # fmt: skip
     above, below = shown["weight of the process reward"]

@@ -83,7 +83,8 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
             above.set_ylabel("accuracy (%)")
             below.set_ylabel("USD")
             below.set_ylim(bottom=0)
-        style.draw_legend_above(drawn, upper[0])
+        most_marks = max(upper, key=lambda panel: len(panel.get_legend_handles_labels()[1]))  # with "missing", if any
+        style.draw_legend_above(drawn, most_marks)
         style.write_notes(drawn, settings, _notes(results, panels, all_panels))
     write_text(job.out["csv"], to_csv(sweep_rows(results, all_panels), _COLUMNS))
 
@@ -139,8 +140,9 @@ def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, col
     axes.plot(panel.default, mean[panel.default], "D", markersize=5, color=colour, zorder=3, label="default")
     missing = np.flatnonzero(np.isnan(mean))
     # The transform takes x in data units and y as a fraction of the height of the panel.
-    axes.plot(missing, np.full(len(missing), 0.06), "x", color=style.BLACK, markersize=4, label="missing",
-              transform=axes.get_xaxis_transform())  # fmt: skip
+    if len(missing):
+        axes.plot(missing, np.full(len(missing), 0.06), "x", color=style.BLACK, markersize=4, label="missing",
+                  transform=axes.get_xaxis_transform())  # fmt: skip
 
 
 def _notes(results: Results, panels: Sequence[Panel], all_panels: Sequence[Panel]) -> list[str]:
