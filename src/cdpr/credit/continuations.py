@@ -82,7 +82,7 @@ class Draws:
         known = self.known.setdefault((state.prompt_key, forced), {})
         missing = [k for k in numbers if k not in known]
         if missing:
-            # While all of these are drawn, one future stands for each of them, so that no other coroutine draws them.
+            # While all of these are drawn, they share one future, so that no other coroutine draws them.
             all_drawn = asyncio.get_running_loop().create_future()
             known.update(dict.fromkeys(missing, all_drawn))
             try:

@@ -216,7 +216,7 @@ def _find_physical(
 ) -> tuple[str, ...]:
     """Find the keys of the items of the physical examination that a request names.
 
-    ``system`` is the requested system of the body ("Abdomen"); None stands for the whole examination, and gives all
+    ``system`` is the requested system of the body ("Abdomen"); None means the whole examination, and gives all
     items. A system gives its own item; where the record has none, the items that describe the whole body.
     ``by_spelling`` are the keys by spelling (:func:`group_by_spelling`).
     """

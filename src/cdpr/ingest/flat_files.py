@@ -168,7 +168,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     IngestError for a file that cannot be read."""
     with as_ingest_errors(path), _open_text(path) as lines:
         for line, fields in csv_records(lines):
-            if any(map(HALF_CHARACTER.search, fields)):  # what stands for a byte that is not UTF-8
+            if any(map(HALF_CHARACTER.search, fields)):  # what replaces a byte that is not UTF-8
                 raise _encoding_error(path, line, fields[0])
             if any(visible(field).strip() for field in fields):
                 yield line, fields

@@ -166,7 +166,7 @@ def _is_another_visit(before: str, clause: str, after: str) -> bool:
     ``before`` are the words from the start of the sentence to the name of the department, ``clause`` those from the
     start of its clause; ``after`` are the words behind the name.
     """
-    # The time may be told at the start of the sentence ("Last year, he was seen in the ED") or around the department.
+    # The time may be given at the start of the sentence ("Last year, he was seen in the ED") or around the department.
     opening = before.partition(",")[0]
     around = clause + " " + re.split(r"[,;]| and ", after)[0]
     is_at_another_time = _VISIT.another_time.search(around) or _VISIT.another_time.search(opening)

@@ -263,7 +263,7 @@ class Tables:
 def _scratch_folder(wanted: Path) -> Path:
     """Return a new empty folder for the database: ``wanted``, or a temporary one where ``wanted`` does not support file
     locks. What an import that was killed left there is removed. Raises IngestError where neither has locks."""
-    # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
+    # On disk, readable by no other user: what is linked may be larger than memory, and is patients' data.
     name = f"cdpr-{os.getuid()}-{hashlib.sha256(bytes(wanted.resolve())).hexdigest()[:16]}"
     temporary = Path(tempfile.gettempdir(), name)
     for folder in (wanted, temporary):

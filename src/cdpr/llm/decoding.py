@@ -283,7 +283,7 @@ class _Chunk:
             if self.batch.given is None:
                 stay &= ~self.decoder.ends[token]
             live = live[stay]
-            # Rows of one branch with the same token form one longer branch. An integer stands for branch and token.
+            # Rows of one branch with the same token form one longer branch. An integer encodes branch and token.
             longer_branch_of_row = branch[stay] * vocabulary + token[stay]
             longer_branches, branch = np.unique(longer_branch_of_row, return_inverse=True)
             parent, last_token = np.divmod(longer_branches, vocabulary)  # of each longer branch

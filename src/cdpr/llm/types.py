@@ -76,7 +76,7 @@ class Usage:
 
 def repair_text(text: str) -> str:
     """Replace unpaired surrogates in a text by U+FFFD, because UTF-8 cannot encode them. A pair of surrogates becomes
-    the one character that it stands for in UTF-16."""
+    the one character that it encodes in UTF-16."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

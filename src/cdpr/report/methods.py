@@ -123,7 +123,7 @@ def why_unfit(settings: Settings, run: str, dataset: str) -> str:
 
 
 def _list_methods(settings: Settings, *, names: tuple[str, ...]) -> list[Method]:
-    """Return the methods with these ``names``, of agents or variants, each once. A name ``@FIGURE`` stands for all
+    """Return the methods with these ``names``, of agents or variants, each once. A name ``@FIGURE`` means all
     variants of that table or figure that can be trained, in the order of workflow/experiments.yaml."""
     expanded = [labels_of(settings, name[1:]) if name.startswith("@") else [name] for name in names]
     return [agent_method(settings, name) if name in settings.agents else variant_method(settings, name)

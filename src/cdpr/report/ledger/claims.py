@@ -287,7 +287,7 @@ def _merge_repeated(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def _expand_lists(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the claims that an entry of ``claims.yaml`` stands for: one per combination of values, where its fields
+    """Yield the claims that an entry of ``claims.yaml`` makes: one per combination of values, where its fields
     ``of``, ``than``, ``on`` or ``by`` are lists; else the entry itself.
 
     The values are added to the id of each claim. In its sentence ``says``, braces such as ``{of}`` are replaced by the
