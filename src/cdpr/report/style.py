@@ -70,6 +70,7 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
 def save(figure: Figure, out: Mapping[str, Path]) -> None:
     """Write the figure to ``out["png"]`` and ``out["pdf"]``, without dates and program versions, so that the same
     figure gives the same bytes. Both have the layout computed for the first."""
+    import numpy as np
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -80,6 +81,9 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
         figure.savefig(buffer, format=kind, metadata=metadata)
         write_bytes(out[kind], buffer.getvalue())
         figure.set_layout_engine("none")  # the next kind keeps the layout of the first
+        # The solver of the layout adds in an order that differs between processes; a PDF would show the last digits.
+        for panel in figure.axes:
+            panel.set_position(np.round(panel.get_position(original=True).bounds, 6))
 
 
 # Words in figures
