@@ -166,31 +166,9 @@ rule inspector:
         "cdpr {params.command} > {log:q} 2>&1"
 
 
-rule index_evaluations:
-    """Fill the MLflow index when all evaluations are made, so that `index_runs`, the last job, has little to add."""
-    input:
-        evidence("write_frames"),
-    output:
-        touch("<results>/tracking.evaluations"),
-    log:
-        "<logs>/index_evaluations.log",
-    priority: 10
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    params:
-        command="rebuild_tracking",
-    shell:
-        "cdpr {params.command} > {log:q} 2>&1"
-
-
 rule index_runs:
     """Bring the MLflow index up to date when the report page is written."""
     input:
-        rules.index_evaluations.output,
         rules.write_report.output,
     output:
         touch("<results>/tracking.indexed"),

@@ -39,7 +39,7 @@ def test_missing_results_are_labelled_on_demand_and_remade_byte_for_byte(project
     (project.folder / RESULTS / EVALUATION).unlink()
     jobs = project.would_run()
     assert jobs["evaluate_on_benchmarks"] == 1
-    assert set(jobs) - partial.keys() <= {"evaluate_on_benchmarks", "index_evaluations", *REPORTS} - {
+    assert set(jobs) - partial.keys() <= {"evaluate_on_benchmarks", *REPORTS} - {
         "write_ablations",
         "write_dynamic_vs_static",
     }

@@ -47,7 +47,7 @@ def training_runs(stage: str) -> set[str]:
         ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None,
                                                   "evaluate_on_benchmarks": None,
                                                   "claims": 1, "write_frames": 1, "credit_workups": None,
-                                                  "index_evaluations": 1, "inspector": 1, **LAST, **STUDY,
+                                                  "inspector": 1, **LAST, **STUDY,
                                                   **{stage: 1 for stage in ON_PAGE if training_runs(stage)}}),
         ("src/cdpr/pipeline/mlflow_index.py", {}),
     ],
