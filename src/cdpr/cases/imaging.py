@@ -1,24 +1,22 @@
 """Reads names of imaging examinations in any word order: ``CT HEAD W/ & W/O CONTRAST``, ``X-ray of the left knee``."""
 
 import functools
-import re
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
-from .patterns import compile_any, compile_rewriting, fill, rewrite
+from .patterns import compiled, fill, rewrite
 from .vocabulary import normalise
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
-_CONTRAST = [(phrase, re.compile(text)) for phrase, text in _TABLE["contrast"]]
-_VIEW_COUNTS = [(phrase, re.compile(text)) for phrase, text in _TABLE["view_counts"]]
-_PHRASES = compile_rewriting((rf"\b({phrase})\b", word) for word, phrase in _TABLE["phrases"].items())
-_ANY_PHRASE = compile_any(_PHRASES)
+_PHRASES = [(rf"\b({phrase})\b", word) for word, phrase in _TABLE["phrases"].items()]
+# Word boundaries stand outside, so that most characters of a name are passed over at once.
+_ANY_PHRASE = rf"\b(?:{'|'.join(_TABLE['phrases'].values())})\b"
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]
 _WITHIN: dict[str, dict[str, str]] = _TABLE["within"]
 _TECHNIQUES = frozenset(_TABLE["techniques"])
-_SPELT_OUT, _CONFIRMING = re.compile(_TABLE["spelt_out"]), frozenset(_TABLE["more"])
+_SPELT_OUT, _CONFIRMING = _TABLE["spelt_out"], frozenset(_TABLE["more"])
 _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
 
 
@@ -31,9 +29,9 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     but without a modality is an X-ray, one with Doppler an ultrasound.
     """
     text, contrast = _plain(name), ""
-    for phrase, pattern in _CONTRAST:
-        if pattern.search(text):
-            text = pattern.sub(" ", text)
+    for phrase, pattern in _TABLE["contrast"]:
+        if compiled(pattern).search(text):
+            text = compiled(pattern).sub(" ", text)
             contrast = contrast or phrase
     tokens = text.replace("+", " ").split()
     words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
@@ -45,7 +43,7 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
 def view_count(name: str) -> str:
     """Return how many views the name of an X-ray says it has, as the vocabulary writes it ("2 Views"): empty where it
     does not say."""
-    return next((phrase for phrase, pattern in _VIEW_COUNTS if pattern.search(normalise(name))), "")
+    return next((phrase for phrase, pattern in _TABLE["view_counts"] if compiled(pattern).search(normalise(name))), "")
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -56,7 +54,7 @@ def modality(name: str) -> str | None:
     ("contrast", "protocol"), so "Metoprolol XR" is no X-ray."""
     words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}
     found = next((modality for modality in _TABLE["modalities"] if modality in words), None)
-    is_spelt_out = _SPELT_OUT.search(normalise(in_english(name)))
+    is_spelt_out = compiled(_SPELT_OUT).search(normalise(in_english(name)))
     is_alone = not words - _MODALITIES - _NOISE
     return found if is_spelt_out or is_alone or words & (_REGIONS | _TECHNIQUES | _CONFIRMING) else None
 
@@ -88,4 +86,4 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
 def _plain(name: str) -> str:
     """Return the name in English and lower case, with its phrases replaced by the words that this module knows."""
     plain = normalise(in_english(name))
-    return rewrite(plain, _PHRASES) if _ANY_PHRASE.search(plain) else plain
+    return rewrite(plain, _PHRASES) if compiled(_ANY_PHRASE).search(plain) else plain

@@ -18,7 +18,7 @@ from rapidfuzz.distance import OSA
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
 from .imaging import imaging_words, modality, regions, view_count
-from .patterns import compile_any, compile_patterns, compile_rewriting, fill, rewrite
+from .patterns import Patterns, any_of, compiled, fill, rewrite
 from .standard_names import translate
 from .vocabulary import Term, examinations, normalise, singular
 
@@ -26,22 +26,22 @@ MatchKind = Literal["name", "alias", "analyte"]
 _Named = tuple[str, Term, MatchKind]
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "naming.yaml")))
-_PATTERN = compile_patterns(_TABLE["patterns"])
+_PATTERN = Patterns(_TABLE["patterns"])
 _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
-_CLASSES, _WHOLES = ({name: re.compile(text) for name, text in _TABLE[key].items()} for key in ("classes", "wholes"))
+_CLASSES, _WHOLES, _AXES = (_TABLE[name] for name in ("classes", "wholes", "axes"))
 # Classes of what belongs to the physical examination, and is free.
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
 # Words that name a test only beside one that says so are generic: "cardiac markers", not "cardiac evaluation".
 _FILLERS, BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
-_SPELT, _TOGETHER, _REWRITTEN = (compile_rewriting(_TABLE[name]) for name in ("spellings", "together", "rewritten"))
-_SPELT_OTHERWISE = compile_any(_SPELT)
-_AXES = {axis: re.compile(pattern) for axis, pattern in _TABLE["axes"].items()}
+_TOGETHER, _REWRITTEN, _UNLISTED = (_TABLE[name] for name in ("together", "rewritten", "unlisted"))
+_SPELT = tuple(_TABLE["spellings"].items())
+_SPELT_OTHERWISE = any_of(_SPELT)
 _SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
-_ORGANISM, _UNLISTED = re.compile(_TABLE["organism"]), compile_rewriting(_TABLE["unlisted"])
-_SAMPLED = re.compile(_TABLE["sampled"].replace(" )", ")"))  # a word for what is examined
+_ORGANISM = _TABLE["organism"]
+_SAMPLED = _TABLE["sampled"].replace(" )", ")")  # a word for what is examined
 _WORD = re.compile("[a-z]{3,}")
 _TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the microbe whose it is
 _COMPLETED, _CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
@@ -209,7 +209,7 @@ def _imaging(name: str) -> Meaning | None:
     """Find the imaging study with the region, modality and contrast that a name states. None for a name that is no
     imaging, for a biopsy, for two studies joined by a plus, and where no such study is known."""
     key = imaging_words(name)
-    if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
+    if key is None or _HEADS.intersection(key[0]) or compiled(_CLASSES["biopsy"]).search(_alike(name)):
         return None
     are_two = " + " in name and all(map(imaging_words, name.split(" + ")))
     # Colour is a mode of the ultrasound, where the vessels of a place have no study of their own.
@@ -224,7 +224,7 @@ def _regions(name: str) -> Meaning | None:
     "CT of the chest and neck for staging" means the CT of the chest and the CT of the neck.
     """
     key = imaging_words(name)
-    if key is None or _CLASSES["biopsy"].search(_alike(name)):
+    if key is None or compiled(_CLASSES["biopsy"]).search(_alike(name)):
         return None
     studies = [_study(region, key[1], name) for region in regions(key[0])]
     terms = tuple(dict.fromkeys(filter(None, studies)))
@@ -287,7 +287,7 @@ def _alike(name: str) -> str:
     """Return the normalised name in American spelling, and with one form for words of one meaning ("angiogram",
     "angiography")."""
     plain = normalise(_PATTERN.possessive.sub("", name))
-    return rewrite(plain, _SPELT) if _SPELT_OTHERWISE.search(plain) else plain
+    return rewrite(plain, _SPELT) if compiled(_SPELT_OTHERWISE).search(plain) else plain
 
 
 @functools.cache
@@ -354,7 +354,7 @@ def _if_axes_agree(name: str, found: Meaning | None) -> Meaning | None:
 
 def _axes(text: str) -> set[str]:
     """Return which specimens, methods and forms (keys of the table ``axes``) a normalised text names."""
-    return {axis for axis, pattern in _AXES.items() if pattern.search(text)}
+    return {axis for axis, pattern in _AXES.items() if compiled(pattern).search(text)}
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -484,7 +484,8 @@ def _by_head(name: str) -> Meaning | None:
     """Read a biopsy, culture or other procedure whose known name has fewer words than this one. Of several such
     examinations the one with most words is meant; None without any."""
     words = words_of(name)
-    heads = words & (_HEADS | {"antibody"} if _ORGANISM.search(_alike(name)) else _HEADS)  # procedures in the name
+    # The procedures in the name.
+    heads = words & (_HEADS | {"antibody"} if compiled(_ORGANISM).search(_alike(name)) else _HEADS)
     unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
     # Examinations all of whose words, with a procedure among them, are in the name.
     fitting = {
@@ -502,7 +503,8 @@ def _of_any_specimen(name: str) -> Meaning | None:
     culture of a specimen without a code of its own is the Bacterial Culture. None for any other name."""
     words = words_of(name)
     # The name without its specimen.
-    rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not _SAMPLED.fullmatch(word))
+    is_sampled = compiled(_SAMPLED).fullmatch
+    rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not is_sampled(word))
     entry = _indexed(rest, name) if rest < words and not rest <= _ANTIBODY else None
     if entry and entry[1] != "analyte" and _has_any_specimen(entry[0]):
         return Meaning((entry[0],), "alias", whole=False)
@@ -524,7 +526,7 @@ def _by_target(name: str) -> Meaning | None:
         fitting = {sense.terms for sense in senses if plain.startswith("anti") or _is_looked_for(sense.terms[0])}
         if len(fitting) == 1:
             return Meaning(fitting.pop(), "alias", whole=False)
-    if "titer" in plain and _ORGANISM.search(plain) and "antibody" not in words:
+    if "titer" in plain and compiled(_ORGANISM).search(plain) and "antibody" not in words:
         return _by_head(f"{name} antibody")
     without_purpose = _PATTERN.purpose.sub("", name)
     return None if is_specimen(without_purpose) else _if_axes_agree(name, _by_name(without_purpose))
@@ -532,7 +534,7 @@ def _by_target(name: str) -> Meaning | None:
 
 def _is_looked_for(term: Term) -> bool:
     """Whether an examination is named by the organism or the gene for which it looks."""
-    return _ORGANISM.search(_all_names(term)) is not None or class_of(term) == "genetic test"
+    return compiled(_ORGANISM).search(_all_names(term)) is not None or class_of(term) == "genetic test"
 
 
 def _respelt(name: str) -> Meaning | None:
@@ -572,7 +574,7 @@ def _by_kind(name: str) -> Meaning | None:
     """Read a name of a kind whose members have no billing codes, such as "Foovirus antibody" (antibody to any virus):
     it means the examination whose code is used for all of them. None for any other name. The match is an ``analyte``,
     so that two names of a kind stay different quantities."""
-    term = next((examination for pattern, examination in _UNLISTED if pattern.match(_alike(name))), None)
+    term = next((examination for pattern, examination in _UNLISTED if compiled(pattern).match(_alike(name))), None)
     return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
 
 
@@ -592,9 +594,9 @@ def _class(name: str) -> str:
     if (kind := whole_kind(name)) is not None:
         return "laboratory test" if kind == "laboratory" else kind
     # A biopsy that is guided by a modality is a biopsy.
-    if not _CLASSES["biopsy"].search(plain) and (how := modality(name)) is not None:
+    if not compiled(_CLASSES["biopsy"]).search(plain) and (how := modality(name)) is not None:
         return how
-    return next((kind for kind, pattern in _CLASSES.items() if pattern.search(plain)), "")
+    return next((kind for kind, pattern in _CLASSES.items() if compiled(pattern).search(plain)), "")
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -603,7 +605,7 @@ def whole_kind(name: str) -> str | None:
     for "Imaging". None for any narrower name, and for a known panel with such a name ("Routine Blood Test")."""
     if (listed := examinations().find(name)) and listed.parts:
         return None
-    return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(normalise(name))), None)
+    return next((kind for kind, pattern in _WHOLES.items() if compiled(pattern).fullmatch(normalise(name))), None)
 
 
 def no_examination(name: str) -> bool:
@@ -629,8 +631,8 @@ def plainer_names(name: str) -> Iterator[str]:
     both. A remark that names the specimen is kept, because it makes another examination: "Glucose (urine)" is not blood
     glucose."""
     aside = _PATTERN.aside.search(name)
-    is_remark = aside is not None and not names_specimen(aside[1])
-    for spelling in (name, name[: aside.start()] if is_remark else name):
+    plainer = name[: aside.start()] if aside and not names_specimen(aside[1]) else name
+    for spelling in (name, plainer):
         yield from (spelling, _PATTERN.side.sub(" ", spelling))
 
 

@@ -1,13 +1,13 @@
 """Builds regular expressions from tables in YAML files: placeholders are filled, and lists of words become
 alternatives."""
 
+import functools
 import re
-from collections.abc import Iterable, Mapping
-from types import SimpleNamespace
+from collections.abc import Collection, Mapping
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-Rewriting = list[tuple[re.Pattern[str], str]]  # expressions, and what replaces each in turn
+Rules = Collection[tuple[str, str]]  # regular expressions, and what replaces each in turn
 
 
 def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,27 +35,34 @@ def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
     return {name: _filled(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
 
 
-def compile_patterns(texts: Mapping[str, str]) -> SimpleNamespace:
-    """Compile the regular expressions ``texts``, given by name. Returns a namespace of them:
-    ``patterns.side.search(text)``."""
-    return SimpleNamespace(**{name: re.compile(text) for name, text in texts.items()})
+# A regular expression is compiled when it is first used: most jobs read no name of an examination, and the hundreds of
+# the vocabulary take a tenth of a second.
+compiled = functools.cache(re.compile)
 
 
-def compile_rewriting(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> Rewriting:
-    """Compile rules for :func:`rewrite`. ``rules`` are pairs of a regular expression and its replacement, or a
-    dictionary of them; returns a list of pairs in the same order."""
-    return [(re.compile(pattern), text) for pattern, text in (rules.items() if isinstance(rules, Mapping) else rules)]
+class Patterns:
+    """Regular expressions by name: ``Patterns({"side": "left|right"}).side.search(text)``."""
+
+    def __init__(self, texts: Mapping[str, str]):
+        """Take the ``texts`` of the expressions, by name."""
+        self._texts = texts
+
+    def __getattr__(self, name: str) -> re.Pattern[str]:
+        """Compile the expression ``name``. Raises AttributeError where there is none."""
+        if name not in self._texts:
+            raise AttributeError(name)
+        return compiled(self._texts[name])
 
 
-def compile_any(rules: Rewriting) -> re.Pattern[str]:
+def any_of(rules: Rules) -> str:
     """One expression that finds something where any of ``rules`` does, in a fraction of the time. Their expressions may
     have no references to groups."""
-    return re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in rules))
+    return "|".join(f"(?:{pattern})" for pattern, _ in rules)
 
 
-def rewrite(text: str, rules: Rewriting) -> str:
+def rewrite(text: str, rules: Rules) -> str:
     """Return the text after the replacements of all ``rules``, one after another; each works on the result of the one
     before."""
     for pattern, replacement in rules:
-        text = pattern.sub(replacement, text)
+        text = compiled(pattern).sub(replacement, text)
     return text

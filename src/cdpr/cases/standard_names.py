@@ -10,11 +10,10 @@ import re
 from typing import NamedTuple
 
 from ..files import parse_yaml, shipped_text
-from .patterns import compile_patterns, compile_rewriting, fill, rewrite
+from .patterns import Patterns, compiled, fill, rewrite
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "standard_names.yaml")))
-_NAMES = [re.compile(name) for name in _TABLE["names"]]
-_PATTERN, _WORDS = compile_patterns(_TABLE["patterns"]), compile_rewriting(_TABLE["words"])
+_PATTERN, _WORDS = Patterns(_TABLE["patterns"]), _TABLE["words"].items()
 
 
 class Translation(NamedTuple):
@@ -38,7 +37,7 @@ def translate(name: str) -> Translation:
         specimen = _specimen(culture["system"]) or "Blood"
         return Translation((f"{specimen} {kind}culture", f"{kind or 'Bacterial '}culture"))
     # Divide the name into its axes.
-    match = next(filter(None, (pattern.fullmatch(plain) for pattern in _NAMES)), None)
+    match = next(filter(None, (compiled(name).fullmatch(plain) for name in _TABLE["names"])), None)
     if match is None:
         return Translation()
     axes = dict.fromkeys(("property", "share", "panel", "system", "method"), "") | match.groupdict("")

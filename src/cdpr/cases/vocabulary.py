@@ -21,11 +21,13 @@ _PUNCTUATION = re.compile(r"[^\w\s%+]", re.UNICODE)
 def normalise(text: str) -> str:
     """Return a name for comparison: lower case, without accents and punctuation, with single spaces. "Na+ (Urine)"
     becomes "na+ urine"."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    plain = "".join(c for c in decomposed if not unicodedata.combining(c))
+    plain = text.casefold()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
     return " ".join(_PUNCTUATION.sub(" ", plain.replace("_", " ")).split())
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def singular(word: str) -> str:
     """The word without the s of its plural; a word whose ending is no plural ("pus", "axis", "abscess") as it is."""
     return word[:-1] if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word

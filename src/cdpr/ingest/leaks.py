@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..cases import examinations, meaning
-from ..cases.patterns import compile_patterns
+from ..cases.patterns import Patterns
 from ..cases.record import PHYSICAL_SUFFIX, CaseRecord, RecordError, iterate_records, write_records
 from ..job import Job
 from ..settings import Settings
@@ -140,7 +140,7 @@ def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None
 
 _WORDS = phrases("told_results")
 # A space means any white space, so that a line may be wrapped within.
-_VISIT = compile_patterns({name: text.replace(" ", r"\s+") for name, text in _WORDS["patterns"].items()})
+_VISIT = Patterns({name: text.replace(" ", r"\s+") for name, text in _WORDS["patterns"].items()})
 _RESULT = re.compile(_WORDS["result"])
 
 

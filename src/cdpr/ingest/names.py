@@ -5,7 +5,7 @@ import functools
 import re
 
 from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Analyte, Term, examinations, format_analytes, meaning, normalise
-from ..cases.patterns import compile_rewriting, rewrite
+from ..cases.patterns import rewrite
 from ..cases.vocabulary import singular
 from ..files import shipped_table
 from .texts import LONGEST_NAME, one_line, patterns, phrases, visible
@@ -13,7 +13,7 @@ from .texts import LONGEST_NAME, one_line, patterns, phrases, visible
 _WORDS, _PATTERN = phrases("names"), patterns("names")
 ANY_LABEL = "*"  # in panels.csv: any analyte of a fluid that no other row names
 # "computed tomography" becomes "CT".
-_LONG = compile_rewriting((long, short) for short, long in _WORDS["long"].items())
+_LONG = [(long, short) for short, long in _WORDS["long"].items()]
 
 
 def exam_key(name: str) -> str:

@@ -10,10 +10,10 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
+from ..cases.patterns import Patterns
 from .headings import numbered_groups, spans_between, split_at_headings
 from .names import add_text, physical_key
 from .texts import one_line, patterns, phrases, plain_text, says_something, shape, visible
@@ -341,8 +341,8 @@ def _one_system_a_line(text: str) -> str:
 
 
 @functools.cache
-def _systems() -> SimpleNamespace:
-    """Return the compiled expressions ``systems`` of ``phrases.yaml``. They find the names of systems of the body, the
+def _systems() -> Patterns:
+    """Return the expressions ``systems`` of ``phrases.yaml``. They find the names of systems of the body, the
     known items of the physical examination: within a line (``inline``), as its heading (``heading``) and at its
     beginning (``leading``); and the ends of sentences (``sentence``)."""
     terms = [term for term in examinations().terms.values() if term.kind == "physical" and term.name != "Vital Signs"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
-from ..cases.patterns import compile_patterns
+from ..cases.patterns import Patterns
 from ..files import file_type, parse_yaml, shipped_text
 from ..settings.datasets import PrivateSource
 from .attrition import Attrition
@@ -26,7 +26,7 @@ from .texts import LONGEST_TEXT, blank_if_missing, is_absent, one_line, quoted, 
 
 FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
 CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
-_PATTERN = compile_patterns(FORMAT["patterns"])
+_PATTERN = Patterns(FORMAT["patterns"])
 _SHOWN = 3  # cells of a warning
 _MARKS = {"comma": (",", "."), "point": (".", ",")}  # of decimals and of thousands
 

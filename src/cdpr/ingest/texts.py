@@ -5,10 +5,9 @@ import functools
 import html
 import re
 import unicodedata
-from types import SimpleNamespace
 from typing import Any, Literal
 
-from ..cases.patterns import compile_patterns, compile_rewriting, fill, rewrite
+from ..cases.patterns import Patterns, fill, rewrite
 from ..files import parse_yaml, shipped_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
@@ -27,10 +26,10 @@ def phrases(module: str, **words: str) -> dict[str, Any]:
     return fill(words | _entries()["shared"] | _entries()[module])
 
 
-def patterns(module: str, **words: str) -> SimpleNamespace:
-    """Return the compiled regular expressions of ``module``, its entry ``patterns`` in ``phrases.yaml``, as attributes
+def patterns(module: str, **words: str) -> Patterns:
+    """Return the regular expressions of ``module``, its entry ``patterns`` in ``phrases.yaml``, as attributes
     by name. ``words`` fill placeholders, as in :func:`phrases`."""
-    return compile_patterns(phrases(module, **words)["patterns"])
+    return Patterns(phrases(module, **words)["patterns"])
 
 
 @functools.cache
@@ -40,7 +39,7 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 
 _PATTERN = patterns("texts")
-_MARKUP, _RTF = (compile_rewriting(phrases("texts")[name]) for name in ("markup", "rtf"))
+_MARKUP, _RTF = (phrases("texts")[name] for name in ("markup", "rtf"))
 MISSING, _NEUTRAL = (frozenset(phrases("texts")[name]) for name in ("missing", "neutral"))
 
 
