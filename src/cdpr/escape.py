@@ -45,7 +45,7 @@ def one_line(text: str) -> str:
 
 
 # A formula begins with = @ tab or return, or with a sign, unless the whole cell is a number such as -1.5. Apostrophes
-# in front are skipped: "'=A1" gets one more, so that `csv_text` gives it back.
+# in front are skipped: "'=A1" gets one more, so that `unescape_csv_cell` gives it back.
 _FORMULA = re.compile(r"'*(?:[=@\t\r]|[+\-](?!\d+(?:\.\d+)?$))")
 
 
@@ -55,7 +55,7 @@ def csv_cell(cell: Any) -> Any:
     return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 
-def csv_text(cell: str) -> str:
+def unescape_csv_cell(cell: str) -> str:
     """Remove the apostrophe that :func:`csv_cell` put in front of a formula. Other texts are returned unchanged."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 

@@ -137,7 +137,7 @@ def test_a_table_for_people_is_read_back_as_it_was_and_one_for_programs_is_left_
     rows = [{"name": name} for name in HOSTILE if "\n" not in name]
     path = write_csv(tmp_path / "people.csv", ["name"], rows)
     written = [row["name"] for _, row in read_table(path, ["name"])]
-    assert not any(map(FORMULA.match, written)) and [escape.csv_text(cell) for cell in written] == [
+    assert not any(map(FORMULA.match, written)) and [escape.unescape_csv_cell(cell) for cell in written] == [
         r["name"] for r in rows
     ]
     path = write_csv(tmp_path / "programs.csv", ["name"], rows, for_people=False)

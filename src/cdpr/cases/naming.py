@@ -31,8 +31,9 @@ _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
 _CLASSES, _WHOLES, _AXES = (_TABLE[name] for name in ("classes", "wholes", "axes"))
 # Classes of what belongs to the physical examination, and is free.
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
-# Words that name a test only beside one that says so are generic: "cardiac markers", not "cardiac evaluation".
-_FILLERS, BLOOD, _FLUIDS, _HEADS, _ANTIBODY, _TECHNIQUES, _GENERIC = (
+# _PROCEDURES are words for what is done ("biopsy", "culture"), not where. _GENERIC words name a test only beside a word
+# that says so: "cardiac markers", not "cardiac evaluation".
+_FILLERS, BLOOD, _FLUIDS, _PROCEDURES, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
 _TOGETHER, _REWRITTEN, _UNLISTED = (_TABLE[name] for name in ("together", "rewritten", "unlisted"))
@@ -160,7 +161,7 @@ def _listed(name: str) -> Meaning | None:
     """Look a name up in the list of known examinations: as it is, without a side ("left"), and in American spelling.
     Returns the examination or the one that reports this quantity; None for an unknown name and for a physical
     examination."""
-    for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _alike(name))):
+    for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _respell(name))):
         plain = normalise(spelling)
         term = examinations().spellings.get(plain)
         if term is not None and term.kind != "physical":
@@ -208,12 +209,12 @@ def _with_abbreviation(name: str) -> Meaning | None:
 def _imaging(name: str) -> Meaning | None:
     """Find the imaging study with the region, modality and contrast that a name states. None for a name that is no
     imaging, for a biopsy, for two studies joined by a plus, and where no such study is known."""
-    key = imaging_words(name)
-    if key is None or _HEADS.intersection(key[0]) or compiled(_CLASSES["biopsy"]).search(_alike(name)):
+    words, contrast = imaging_words(name) or (frozenset[str](), "")
+    if not words or words & _PROCEDURES or compiled(_CLASSES["biopsy"]).search(_respell(name)):
         return None
     are_two = " + " in name and all(map(imaging_words, name.split(" + ")))
-    # Colour is a mode of the ultrasound, where the vessels of a place have no study of their own.
-    study = _study(*key, name) or _study(key[0] - {"doppler"}, key[1], name)
+    # Doppler is a mode of the ultrasound: where a region has no Doppler study, its plain ultrasound is meant.
+    study = _study(words, contrast, name) or _study(words - {"doppler"}, contrast, name)
     return Meaning((study,), "alias") if study and not are_two else None
 
 
@@ -223,10 +224,10 @@ def _regions(name: str) -> Meaning | None:
 
     "CT of the chest and neck for staging" means the CT of the chest and the CT of the neck.
     """
-    key = imaging_words(name)
-    if key is None or compiled(_CLASSES["biopsy"]).search(_alike(name)):
+    words, contrast = imaging_words(name) or (frozenset[str](), "")
+    if not words or compiled(_CLASSES["biopsy"]).search(_respell(name)):
         return None
-    studies = [_study(region, key[1], name) for region in regions(key[0])]
+    studies = [_study(region, contrast, name) for region in regions(words)]
     terms = tuple(dict.fromkeys(filter(None, studies)))
     return _if_axes_agree(name, Meaning(terms, "alias", whole=False)) if terms and None not in studies else None
 
@@ -274,7 +275,7 @@ def words_of(name: str) -> frozenset[str]:
 
     ``words_of("Levels of ANA antibodies")`` is ``{"ana", "antibody"}``.
     """
-    tokens = (_SYNONYMS.get(token, token) for token in _alike(name).replace("+", " ").split())
+    tokens = (_SYNONYMS.get(token, token) for token in _respell(name).replace("+", " ").split())
     words = frozenset(_SYNONYMS.get(singular(token), singular(token)) for token in tokens if token not in _FILLERS)
     # "Anti-CCP", "CCP antibodies", "CCP IgG": what is looked for is the antibody. In a fluid it is another quantity.
     target = words - _ANTIBODY
@@ -283,7 +284,7 @@ def words_of(name: str) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _alike(name: str) -> str:
+def _respell(name: str) -> str:
     """Return the normalised name in American spelling, and with one form for words of one meaning ("angiogram",
     "angiography")."""
     plain = normalise(_PATTERN.possessive.sub("", name))
@@ -309,14 +310,14 @@ def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
 def _are_telling(words: frozenset[str]) -> bool:
     """Whether any of the words says what is examined. Procedures ("culture"), words for blood, and single letters do
     not."""
-    return any(len(word) > 1 for word in words - _HEADS - BLOOD)
+    return any(len(word) > 1 for word in words - _PROCEDURES - BLOOD)
 
 
 def _without_fillers(name: str) -> Meaning | None:
     """Find the known examination whose name is this one without its fillers ("estimation" in "Haemoglobin estimation"),
     in the same order. None for words like "liver" that are no test without a word such as "function"."""
-    kept = " ".join(token for token in _alike(name).split() if token not in _FILLERS)
-    is_generic = words_of(name) <= _GENERIC and not _PATTERN.says_test.search(_alike(name))
+    kept = " ".join(token for token in _respell(name).split() if token not in _FILLERS)
+    is_generic = words_of(name) <= _GENERIC and not _PATTERN.says_test.search(_respell(name))
     return None if is_generic else _if_axes_agree(name, _listed(kept))
 
 
@@ -327,7 +328,7 @@ def _by_words(name: str) -> Meaning | None:
     fluids = _FLUIDS | {"csf"}
     fluid = words - fluids | {"body", "fluid"} if words & fluids else words  # with any fluid as "body fluid"
     # Without words for blood, but "Blood and urine cultures" are not those of urine.
-    bloodless = words if words & _HEADS and _PATTERN.specimen.search(_alike(name)) else words - BLOOD
+    bloodless = words if words & _PROCEDURES and _PATTERN.specimen.search(_respell(name)) else words - BLOOD
     wordings = (words, bloodless, fluid, words - {"virus"})
     entry = next(filter(None, (_indexed(wording, name) for wording in wordings)), None)
     return Meaning((entry[0],), entry[1]) if entry else None
@@ -336,7 +337,7 @@ def _by_words(name: str) -> Meaning | None:
 def _indexed(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
     """Return the examination whose name has exactly these ``words``, and how it matches; None where there is none.
     Generic words count only where ``name`` says that they are a test ("liver function", not "liver")."""
-    says_test = not words <= _GENERIC or _PATTERN.says_test.search(_alike(name))
+    says_test = not words <= _GENERIC or _PATTERN.says_test.search(_respell(name))
     return _index().get(words) if says_test and _are_telling(words) else None
 
 
@@ -348,34 +349,35 @@ def _if_axes_agree(name: str, found: Meaning | None) -> Meaning | None:
     None. A meaning without exactly one examination is returned unchecked."""
     if found is None or found.term is None:
         return found
-    known = _axes_of(found.term) | (_SPECIMENS if _has_any_specimen(found.term) else set())
-    return found if _axes(_alike(name)) <= known else None
+    # Where all specimens have one billing code, the name may state any of them.
+    allowed = _axes_of_term(found.term) | (_SPECIMENS if _has_any_specimen(found.term) else set())
+    return found if _axes_in(_respell(name)) <= allowed else None
 
 
-def _axes(text: str) -> set[str]:
-    """Return which specimens, methods and forms (keys of the table ``axes``) a normalised text names."""
+def _axes_in(text: str) -> set[str]:
+    """Return which specimens, methods and forms a normalised text names, as keys of the table ``axes``: {"urine"}."""
     return {axis for axis, pattern in _AXES.items() if compiled(pattern).search(text)}
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _axes_of(term: Term) -> frozenset[str]:
+def _axes_of_term(term: Term) -> frozenset[str]:
     """Return the specimens, methods and forms in all names of an examination. Blood is added where its own name has no
     specimen, and CSF where it is done on body fluids."""
-    known = _axes(_all_names(term))
-    implied = set() if _PATTERN.specimen.search(_alike(term.name)) else {"blood"}
+    known = _axes_in(_all_names(term))
+    implied = set() if _PATTERN.specimen.search(_respell(term.name)) else {"blood"}
     return frozenset(known | implied | ({"csf"} if "fluid" in known else set()))
 
 
 def _all_names(term: Term) -> str:
     """Join all names of an examination, of its parts and of the examinations that it contains to one text."""
-    return " / ".join(map(_alike, (term.name, *term.aliases, *term.parts, *term.holds)))
+    return " / ".join(map(_respell, (term.name, *term.aliases, *term.parts, *term.holds)))
 
 
 def _has_any_specimen(term: Term) -> bool:
     """Whether an examination has one billing code for all specimens: it looks for a microbe, a cell or a gene, which is
     the same in each, and its name states no specimen."""
     alike = term.kind == "microbiology" or class_of(term) in _ANY_SPECIMEN
-    return alike and not _axes(_alike(term.name)) & _SPECIMENS
+    return alike and not _axes_in(_respell(term.name)) & _SPECIMENS
 
 
 # Names with brackets.
@@ -472,7 +474,7 @@ def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
     with_head = f"{part} {head}"
     wordings = [with_head, part] if words_of(part) <= BLOOD or is_specimen(part) else [part]
     lead = _PATTERN.lead.match(normalise(first)) if "stain" not in words_of(part) else None
-    if lead and not _axes(_alike(part)) & _SPECIMENS:
+    if lead and not _axes_in(_respell(part)) & _SPECIMENS:
         wordings.insert(0, _rewritten(f"{lead[0]} {part}"))
     return next(filter(None, map(_by_name, wordings)), None) or _imaging(part) or _regions(part) or _by_words(with_head)
 
@@ -485,7 +487,7 @@ def _by_head(name: str) -> Meaning | None:
     examinations the one with most words is meant; None without any."""
     words = words_of(name)
     # The procedures in the name.
-    heads = words & (_HEADS | {"antibody"} if compiled(_ORGANISM).search(_alike(name)) else _HEADS)
+    heads = words & (_PROCEDURES | {"antibody"} if compiled(_ORGANISM).search(_respell(name)) else _PROCEDURES)
     unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
     # Examinations all of whose words, with a procedure among them, are in the name.
     fitting = {
@@ -517,7 +519,7 @@ def _of_any_specimen(name: str) -> Meaning | None:
 def _by_target(name: str) -> Meaning | None:
     """Read a name that only says what is looked for ("Rubella": its antibody, "HFE": the gene), or that states a
     purpose ("Amniocentesis for Rh sensitization"). None where no examination fits, or several do."""
-    words, plain = words_of(name), _alike(name)
+    words, plain = words_of(name), _respell(name)
     # What may be looked for.
     targets = ("antibody", "virus antibody", "antigen", "gene")[: 2 if "titer" in plain else None]
     # The name with each of these added, where exactly one examination fits.
@@ -574,7 +576,7 @@ def _by_kind(name: str) -> Meaning | None:
     """Read a name of a kind whose members have no billing codes, such as "Foovirus antibody" (antibody to any virus):
     it means the examination whose code is used for all of them. None for any other name. The match is an ``analyte``,
     so that two names of a kind stay different quantities."""
-    term = next((examination for pattern, examination in _UNLISTED if compiled(pattern).match(_alike(name))), None)
+    term = next((examination for pattern, examination in _UNLISTED if compiled(pattern).match(_respell(name))), None)
     return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
 
 
@@ -590,7 +592,7 @@ def class_of(term: Term) -> str:
 def _class(name: str) -> str:
     """Return the class that a name says, even where no examination is known: a modality, ``biopsy``, ``culture``, ...;
     empty for none."""
-    plain = _alike(name)
+    plain = _respell(name)
     if (kind := whole_kind(name)) is not None:
         return "laboratory test" if kind == "laboratory" else kind
     # A biopsy that is guided by a modality is a biopsy.
@@ -619,8 +621,8 @@ def no_examination(name: str) -> bool:
 def names_no_place(name: str) -> bool:
     """Whether a name says how something is examined but not which part of the body: "CT", "X-rays", "Biopsy"."""
     words = words_of(name)
-    bare = imaging_words(name) is None if modality(name) else bool(words) and words <= _HEADS  # no part of the body
-    return bare and not meaning(name).terms and bool(meaning(name).kind)
+    has_no_part = imaging_words(name) is None if modality(name) else bool(words) and words <= _PROCEDURES
+    return has_no_part and not meaning(name).terms and bool(meaning(name).kind)
 
 
 # Parts of a name that others compare.

@@ -18,7 +18,7 @@ from typing import Literal
 from ..cases.naming import PHYSICAL, MatchKind, Meaning, class_of, meaning, no_examination, plainer_names, whole_kind
 from ..cases.record import is_physical
 from ..cases.vocabulary import examinations, normalise
-from ..escape import csv_text
+from ..escape import unescape_csv_cell
 from ..files import TableError, read_table
 from ..settings.schema import Costs
 
@@ -34,8 +34,8 @@ _AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")
 
 @dataclass(frozen=True)
 class Price:
-    """The price of one examination: US dollars, before examinations billed together share a price, and where it comes
-    from.
+    """The price of one examination and its source. ``usd`` is its price in US dollars when it is billed alone;
+    examinations that are billed together share one price.
 
     ``how`` says how the name was matched: by its own name, an alias, as an analyte of a panel, by its class, in the
     user's ``override``, not at all (``fallback``), as a ``physical`` examination, or as ``none`` where it means no
@@ -178,7 +178,7 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     overrides: dict[str, Price] = {}
     lines: dict[str, str] = {}
     for where, cells in read_table(path, ("examination", "price_usd")):
-        row = {"billing_group": ""} | {column: csv_text(cell.strip()) for column, cell in cells.items()}
+        row = {"billing_group": ""} | {column: unescape_csv_cell(cell.strip()) for column, cell in cells.items()}
         if not row["price_usd"]:
             continue
         if not normalise(row["examination"]):

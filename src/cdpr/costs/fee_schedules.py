@@ -284,7 +284,7 @@ def read_opps(path: Path) -> Schedule:
     that cannot be used.
     """
     table = Table(path, read_sheet(path), "HCPCS Code", kind="Addendum B")
-    titles = (title[1] for row in table.titles for cell in row if (title := _YEAR.search(cell)))
+    years = (match[1] for row in table.titles for cell in row if (match := _YEAR.search(cell)))
     rows = [(line, cells) for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE") if cells["HCPCS CODE"]]
 
     def price(cells: Cells) -> Decimal | str:
@@ -292,7 +292,7 @@ def read_opps(path: Path) -> Schedule:
         usd = _amount(cells, "PAYMENT RATE") if cells["PAYMENT RATE"] else None
         return usd or f"no rate, status {cells['SI'] or 'blank'}"
 
-    return Schedule("OPPS", table.path, next(titles, "")).fill(rows, price)
+    return Schedule("OPPS", table.path, next(years, "")).fill(rows, price)
 
 
 def read_pfs(
@@ -405,7 +405,7 @@ def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
     """Raise TableError unless the indices in ``table`` are of this ``year``. Their year is in the names of the columns,
     else in the titles, else in the name of the file. An empty ``year`` is not checked."""
     texts = (" ".join(columns), " ".join(cell for row in table.titles for cell in row), table.path.name)
-    # In the first text that has any.
+    # The years in the first of these texts that has any.
     years = set(next(filter(None, (re.findall(r"20\d\d", text) for text in texts)), []))
     if year and years != {year}:
         problem = f"indices of {' and '.join(sorted(years)) or 'no stated year'} beside relative values of {year}"

@@ -1,6 +1,6 @@
 """The policy's belief in the true disease: the probability that it would name this disease if it had to diagnose now.
 
-It is read from the policy's own log-probabilities, so no reply is drawn for it.
+The belief is read from the policy's own log-probabilities, so no reply is drawn for it.
 """
 
 import asyncio

@@ -176,7 +176,7 @@ class Draws:
 @dataclass
 class Entry:
     """The continuations of one state in the rollout cache. ``drawn`` counts all that were requested so far, with those
-    that failed. The next continuation gets it as its number, so that no number is used twice."""
+    that failed. This count is the number of the next continuation, so that no number is used twice."""
 
     drawn: int = 0
     continuations: list[Continuation] = field(default_factory=list)
@@ -215,7 +215,7 @@ class Pools:
     """All pools of continuations of one group.
 
     ``nodes`` are the states that the group visits (:func:`~.states.build_tree`). ``credit`` is the section ``credit``
-    of the settings. ``cache`` has the continuations of earlier groups by the key of the state. ``rollouts(key)``
+    of the settings. ``cache`` has the continuations of earlier groups by the key of the state. ``draws_of(key)``
     returns the object that draws continuations for the pool ``key``. ``pools`` has each pool by the key of its state;
     without a cache, by the node and the action before it.
     """
@@ -252,7 +252,7 @@ class Pools:
         if rule.scope == "off":
             return Pool(child, suffixes=[], known=[], numbers=range(wanted))
         entry = self.cache.get(key, Entry())
-        # Which suffixes of the group's own trajectories may be used.
+        # The suffixes of the group's own trajectories that are used as continuations.
         reuses_group = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self.behind_branching)
         suffixes = self.nodes[key].visits if reuses_group and key in self.nodes else []
         if rule.long_suffixes == "drop":
@@ -294,13 +294,13 @@ class Pools:
         then draw the fresh ones. Those whose request failed are missing in the lists."""
         draws = self.draws_of(key)
         for index, decision in pool.suffixes:
-            if (suffix := await self._suffix(draws, index, decision)) is not None:
+            if (suffix := await self._make_from_suffix(draws, index, decision)) is not None:
                 pool.own.append(suffix)
         if pool.numbers:
             by_number = await draws.rollout(pool.child, pool.numbers, self.credit.horizon)
             pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
-    async def _suffix(self, draws: Draws, index: int, start: int) -> Continuation | None:
+    async def _make_from_suffix(self, draws: Draws, index: int, start: int) -> Continuation | None:
         """Make a continuation from the suffix of the trajectory ``index`` of the group, from its decision ``start`` on.
         A suffix with more than H decisions (``credit.horizon``) is cut after H, and ``draws`` draws a forced diagnosis
         for it; under ``credit.cache.long_suffixes: keep`` it stays whole. Returns None where the request of this

@@ -102,8 +102,7 @@ class ProcessReward:
         return {"version": self.version, "cache": entries}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the cache from what :meth:`state_dict` returned. It may come from JSON, which turned tuples into
-        lists."""
+        """Restore the cache from what :meth:`state_dict` returned, also where JSON has turned its tuples into lists."""
         self.version = state["version"]
         self.cache.clear()
         for key, drawn, ends in state["cache"]:
@@ -161,7 +160,7 @@ class GroupCredit:
         uncertainty = {key: states.entropy(p_hat[key]) for key in nodes if key in probed}
         selected = self.select_states(disagreed, uncertainty, credit)
         all_selected = set().union(*selected)
-        # Draw the continuations of all candidate actions, and judge the diagnoses among these, which have none.
+        # Draw the continuations of all candidate actions, and judge the diagnoses among these, which need none.
         candidates = {key: self._candidates(key, p_hat[key]) for key in nodes if key in all_selected}
         judgements = [self._judge(key, c) for key, row in candidates.items() for c in row if c.pool is None]
         await asyncio.gather(self.pools.fill(), *judgements)
@@ -172,7 +171,7 @@ class GroupCredit:
             tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
             reason = states.selection_reason(key, disagreed, credit) if key in all_selected else ""
-            evidence, visits = node.state.key[1], tuple(node.visits)
+            (_, evidence), visits = node.state.key, tuple(node.visits)
             self.report.states.append(StateCredit(evidence, visits, uncertainty.get(key), reason, actions, values))
             self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
         self._sum_counts()

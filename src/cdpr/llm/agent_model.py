@@ -192,8 +192,8 @@ def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
     matches anywhere counts, and of it the last match: the answer is the text behind this match, or the group of the
     match if the expression has one. Example: ``"so flu</think> Flu"`` gives ``("Flu", True)``.
 
-    Without a match the answer is the whole text, since the thoughts were cut off or the server removed them. Without
-    ``expressions`` every reply counts as marked.
+    Without a match the whole text is returned as the answer: the reply ended within the thoughts, or the server has
+    removed them already. Without ``expressions`` every reply counts as marked.
     """
     for expression in expressions:
         matches = list(re.finditer(expression, text))

@@ -56,8 +56,8 @@ def refuse_code(folder: Path) -> None:
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """Read the ``config.json`` of a folder. Raises SettingsError where it is missing or names another file of weights,
-    and for a folder with Python code, quantised weights, or an adapter (LoRA)."""
+    """Read the ``config.json`` of a folder. Raises SettingsError where it is missing or names a file of weights other
+    than ``model.safetensors``, and for a folder with Python code, quantised weights, or an adapter (LoRA)."""
     folder = Path(folder)
     path = folder / "config.json"
     if not path.is_file():
@@ -69,7 +69,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     quantisations |= {str(file): read_json(file) for name in _QUANTISED_FILES if (file := folder / name).is_file()}
     for where, quantisation in quantisations.items():  # the first one, if any, is reported
         method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
-        problem = f"the weights are quantised ({method or 'method not named'}), and a model in this process is not"
+        problem = f"the weights are quantised ({method or 'method not named'}); a model in this process must not be"
         remedy = "name the folder of the unquantised model, or serve this one (vLLM) and name the server's address"
         raise SettingsError(f"{where}: {problem}: {remedy}")
     if config.get("transformers_weights"):

@@ -211,8 +211,8 @@ def cache_memory(device: torch.device, share: float) -> int:
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
     """Open the model in the Hugging Face folder ``spec.where`` as a sampler, with the stored data type. Raises
-    SettingsError where the model's entry in ``workflow/models.yaml`` asks for what a sampler cannot do: request fields
-    other than ``chat_template_kwargs``, or no temperature."""
+    SettingsError where the model's entry in ``workflow/models.yaml`` asks for what only a server can do: request fields
+    other than ``chat_template_kwargs``, or ``temperature: null`` (the server's own default)."""
     extra = spec.entry.extra if spec.entry else {}
     unknown = sorted(name for name, value in extra.items() if value is not None and name != "chat_template_kwargs")
     if unknown:

@@ -201,8 +201,8 @@ class ModelSpec:
 
     @classmethod
     def of_rollouts(cls, settings: Settings) -> Self:
-        """Make the specification of the policy in training on verl's rollout servers. Credentialed text may be sent to
-        them: they count as this machine, because they are on the machines of the run."""
+        """Make the specification of the policy that is being trained, as verl's rollout servers serve it. They get
+        credentialed text: they count as this machine, because they are on the machines of the run."""
         return cls(where=f"verl:{settings.training.verl.server}", credentialed=True)
 
 

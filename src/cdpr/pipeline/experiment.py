@@ -82,11 +82,11 @@ class Experiment:
         return {path: entry for path, entry in read_page().items() if open_cases or path != "tables/open_cases"}
 
     def evaluated_together(self) -> list[str]:
-        """List the runs that are evaluated on all benchmarks by a single job. With the tiny policy an evaluation takes
-        less time than the start of a job of its own.
+        """List the runs for which one job evaluates all benchmarks, instead of one job for each benchmark. With the
+        tiny policy an evaluation takes less time than the start of a job.
 
-        These are the runs of the tiny policy and the agents without a model, as far as tables and figures need all
-        benchmarks of them. Empty where the policy is another model, or on a server.
+        These are the runs of the tiny policy, and the agents without a model, that tables and figures need on every
+        benchmark. Empty where the policy is another model, or on a server.
         """
         if self.settings.policy.model != "tiny" or self.settings.serving.policies:
             return []

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..escape import csv_text
+from ..escape import unescape_csv_cell
 from ..files import read_table
 from ..locks import NO_RECORD_LOCKS, has_record_locks, hold
 from ..metrics_log import read_history, read_metrics
@@ -239,7 +239,7 @@ def method_records(results: Path) -> Iterator[RunRecord]:
         # The first row has the table's first decoding, and the in-domain data set.
         is_shown = row["decoding"] == rows[0]["decoding"] and row["dataset"] in (rows[0]["dataset"], "average")
         if is_shown and row["utility"]:
-            metrics = metrics_of.setdefault(csv_text(row["label"]), {})
+            metrics = metrics_of.setdefault(unescape_csv_cell(row["label"]), {})
             for order, name in enumerate(("utility", "accuracy", "aec", "aen"), 1):  # MLflow sorts metrics by name
                 for end in ("", "_low", "_high"):
                     metrics[f"{row['dataset']}/{order} {name}{end}"] = float(row[f"{name}{end}"])

@@ -81,9 +81,9 @@ def check() -> None:
 
 
 def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
-    """Audit hook of Python: raises UndeclaredFile when a module of the user opens a file that is not declared. A file
-    that such a module writes may be read later. ``arguments`` of the event ``open`` are path, mode and flags; the path
-    is a number for a file that is open already."""
+    """Audit hook of Python: raises UndeclaredFile when a module of the user opens a file that is not declared. From
+    then on, a file that such a module has written counts as declared. ``arguments`` of the event ``open`` are path,
+    mode and flags; the path is a number for a file that is open already."""
     if event != "open" or not isinstance(arguments[0], (str, os.PathLike)) or not (module := _user_module_at_work()):
         return
     path, written = os.path.realpath(arguments[0]), arguments[2] & os.O_ACCMODE == os.O_WRONLY

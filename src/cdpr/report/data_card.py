@@ -20,7 +20,8 @@ def write_data_card(settings: Settings, job: Job) -> None:
     CardError where its files do not belong together."""
     dataset, attrition = job.options["dataset"], read_report(job.inputs["report"])
     table = read_table(job.inputs["coverage"], COVERAGE_COLUMNS, CardError)
-    prices = [{name: escape.csv_text(cell) for name, cell in row.items()} for _, row in table]
+    # The cells as they were before they were escaped for spreadsheets.
+    prices = [{name: escape.unescape_csv_cell(cell) for name, cell in row.items()} for _, row in table]
     cases = count_cases(job.inputs["cases"], prices)
     digests: dict[str, str | None] = {}  # None: not recorded
     if "ingested" in job.inputs:

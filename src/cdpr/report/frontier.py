@@ -45,11 +45,12 @@ class Frontiers:
         self.samples = cache(self._compute_samples)  # each curve is compared several times
 
     def _compute_samples(self, label: str, dataset: str, decoding: str) -> np.ndarray:
-        """Return the samples of a curve, whose first point is the agent that diagnoses at once. All its points count
-        with the same number of seeds. Raises NotMeasured where a run of the curve is missing."""
+        """Return the samples of a curve, whose first point is the agent that diagnoses at once. For every point only
+        the seeds that all points share are used. Raises NotMeasured where a run of the curve is missing."""
         curve = self.curves[label]
+        # Raises NotMeasured for every missing run, also of seeds that `with_common_seeds` would drop.
         for method in curve:
-            self.results.rows(method, dataset, decoding)  # raises also for a missing run that is left out below
+            self.results.rows(method, dataset, decoding)
         points = with_common_seeds([self.start, *curve])
         samples = self.results.samples(points, dataset, decoding)  # [1 + resamples, points, all metrics]
         return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]

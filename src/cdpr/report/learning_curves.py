@@ -133,7 +133,8 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
 
 def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Artist]:
     """Return the lines of a legend, one per variant. The label says how many of its seeds have curves, ``CDPR (2/3
-    seeds)``, or why none has: ``CDPR (missing)``, or ``CDPR (diverged)`` before the first validation."""
+    seeds)``, or why none has: ``CDPR (missing)``, or ``CDPR (diverged)`` where all diverged before their first
+    validation."""
     from matplotlib.lines import Line2D
 
     lines = []

@@ -23,8 +23,8 @@ _RESERVED = frozenset({"messages", "prompt", "model", "max_tokens", "max_complet
 class Provider:
     """A provider of models: its address ``at``, and the environment variables ``keys`` that may hold an API key for it.
 
-    ``limit_field`` is the field of its requests for the most tokens of an answer. ``takes_seeds``: its requests may
-    have a seed. A model of a ``paid`` provider is called only if its entry is enabled and a key is set.
+    ``limit_field`` is the name of the field in a request that limits the tokens of the answer. ``takes_seeds``: its
+    requests may have a seed. A model of a ``paid`` provider is called only if its entry is enabled and a key is set.
     """
 
     label: str

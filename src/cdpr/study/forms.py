@@ -28,16 +28,18 @@ _MINUTES_PER_CARD = 1.5  # an estimate, for the plan of a rater's work
 
 def make_forms(settings: Settings, job: Job) -> None:
     """Stage ``make_forms``: hide the authors of the proposals, and write the raters' forms, their content (``cards``),
-    the key with the authors (``sealed``) and the ``protocol`` of the study."""
+    the key with the authors (``sealed``) and the ``protocol`` of the study, which names the methods that are compared
+    and those that are left out."""
     states = read_lines(job.inputs["states"], StudyState)
     proposal_files = sorted(name for name in job.inputs if name.startswith("proposals_"))
     proposals = [proposal for name in proposal_files for proposal in read_lines(job.inputs[name], Proposal)]
-    items, key = blind(settings.study, states, proposals, left_out(settings))
+    excluded = left_out(settings)  # methods of `study.methods` that cannot be compared, with the reason
+    items, key = blind(settings.study, states, proposals, excluded)
     write_text(job.out["cards"], items.model_dump_json() + "\n")
     write_text(job.out["sealed"], key.model_dump_json(indent=1) + "\n")
     job.out["sealed"].chmod(0o600)  # only its owner can read the key
     write_forms(states, items, job.out["forms"], SYNTHETIC if all_synthetic(settings) else "")
-    write_text(job.out["protocol"], protocol(settings, states, items, key.compared, key.left_out))
+    write_text(job.out["protocol"], protocol(settings, states, items, key.compared, excluded))
     count = len(items.contents)
     job.metrics["cards"] = count
     print(f"study {items.study}: {len(states)} states, {count} proposals for {', '.join(items.forms)}, "

@@ -86,8 +86,8 @@ async def rebuild_state(
     settings: Settings, environment: DiagnosticEnvironment, case: CaseRecord, record: StudyState, style: str
 ) -> State:
     """Rebuild the sampled state ``record`` in the environment. Its actions are written in the grammar ``style`` of the
-    agent, without the reasoning of the policy whose episode it is from. Raises StudyError where the result is another
-    state."""
+    agent that will decide there, without the reasoning of the policy that ran the episode. Raises StudyError where the
+    result is another state."""
     actions = [render_action(parse_action(reply), style) for reply in record.replies]
     state = await state_after(environment, case, actions)
     if state_digest(settings, case, state) != record.digest:

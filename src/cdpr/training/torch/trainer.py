@@ -34,10 +34,10 @@ def train_policy(settings: Settings, job: Job) -> None:
     from its last checkpoint."""
     torch.set_num_threads(settings.training.threads)
     run = TrainingRun(settings, iterate_records(job.inputs["cases"]), job.inputs["init_policy"], job.seed or 0)
-    job.tags.update(run.check_servers())
+    job.tags.update(run.check_servers())  # the hosts that get credentialed text, for run.json
     run.count_cut_prompts(job)
     trainer = Trainer(run)
-    # Garbage is collected once an iteration: tracing all live objects again and again costs a fifth of the time.
+    # No automatic garbage collection, which costs a fifth of the time; `train` collects once an iteration.
     gc.freeze()
     gc.disable()
     train(trainer, job.state, open_training_log(job.state, job.options["run"]), MetricsLog(job.state / CREDIT))

@@ -125,8 +125,8 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
 
 def gather_lessons(settings: Settings, case_files: Mapping[str, Path]) -> Lessons:
     """Let simulated clinicians demonstrate training cases: the first ``warm_start.cases`` cases of the in-domain data
-    set, and all textbook cases if the lessons include the textbook. ``case_files`` has the file of cases of each data
-    set by name."""
+    set. If :func:`_uses_textbook`, also all cases of the synthetic textbook, which cover the names and layouts of all
+    hospitals. ``case_files`` has the file of cases of each data set by name."""
     by_dataset = {}
     for dataset in LESSONS if _uses_textbook(settings) else (IN_DOMAIN,):
         limit = settings.warm_start.cases if dataset == IN_DOMAIN else None

@@ -58,7 +58,8 @@ class DiagnosticLoop(AgentLoopBase):
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
         """Run one episode and return it in verl's format. ``row`` is a row of :class:`~.session.Schedule`, which names
-        the case, with verl's ``uid`` of the group and ``session_id``, the number of the episode in it."""
+        the case, with verl's ``uid`` of the group and ``session_id``, the number of the episode in it. verl's
+        ``sampling_params`` are not used: the settings of the run say how to sample."""
         run = read_session(self.data_config.cdpr_session).run
         case = getattr(run, row["part"])[int(row["case_index"])]  # of ``run.train`` or ``run.validation``
         spec = ModelSpec.of_rollouts(run.settings)
@@ -68,13 +69,15 @@ class DiagnosticLoop(AgentLoopBase):
         else:
             agent = run.make_agent(model)
             seed = run.episode_seed(case, int(row["iteration"]), int(row.get("session_id", 0)))
-        CONVERSATION.set(str(row.get("uid", case.note_id)))  # its requests go to one server, which caches the prompt
+        # All requests of a group go to one server, which has their prompt in its cache.
+        CONVERSATION.set(str(row.get("uid", case.note_id)))
         try:
             trajectory = await run_episode(run.environment, agent, case, seed)
         except Exception as error:
             return _failed_output(run, case, error)
         turns = [step.turn for step in trajectory.steps]
-        output = _episode_output(turns, model.versions or {0}, self.rollout_config.response_length)
+        versions = model.versions or {0}  # of the weights that sampled the replies; 0 where the server named none
+        output = _episode_output(turns, versions, self.rollout_config.response_length)
         output.trajectory, output.reward_score = trajectory, float(trajectory.correct)
         return output
 

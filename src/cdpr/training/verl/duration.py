@@ -74,8 +74,8 @@ class Behaviour:
 
     @property
     def scored_prompt(self) -> float:
-        """The mean number of tokens, over the states of an episode, of the prompt after which a given reply is scored.
-        vLLM computes all of them each time, because its prefix cache keeps no log-probabilities."""
+        """The mean length, in tokens, of the prompt at a state of an episode. To score a reply that was not sampled,
+        such as the true diagnosis, vLLM computes the whole prompt: its prefix cache keeps no log-probabilities."""
         return self.opening + (self.turns - 1) / 2 * (self.reply + self.result)
 
 
