@@ -4,13 +4,12 @@ import functools
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
-from .patterns import compiled, fill, rewrite
+from .patterns import any_of, compiled, fill, rewrite
 from .vocabulary import normalise
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
 _PHRASES = [(rf"\b({phrase})\b", word) for word, phrase in _TABLE["phrases"].items()]
-# Word boundaries stand outside, so that most characters of a name are passed over at once.
-_ANY_PHRASE = rf"\b(?:{'|'.join(_TABLE['phrases'].values())})\b"
+_ANY_PHRASE = any_of(_PHRASES)
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]

@@ -150,6 +150,7 @@ def _stands_alone(part: str) -> bool:
     return not says_more and not is_specimen(part) and bool(_by_name(part) or _imaging(part))
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _rewritten(name: str) -> str:
     """Return the name after the rewriting rules of ``naming.yaml``: "c diff toxin" becomes "c difficile test". A name
     to which no rule applies is returned unchanged."""
@@ -492,7 +493,7 @@ def _by_head(name: str) -> Meaning | None:
     # Examinations all of whose words, with a procedure among them, are in the name.
     fitting = {
         known: entry[0]
-        for known, entry in _index().items()
+        for known, entry in (_index() if heads else {}).items()
         if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
     }
     # A biopsy by endoscope is a biopsy.
@@ -511,9 +512,10 @@ def _of_any_specimen(name: str) -> Meaning | None:
     if entry and entry[1] != "analyte" and _has_any_specimen(entry[0]):
         return Meaning((entry[0],), "alias", whole=False)
     # A culture from a place that no culture is called by is that of "any other source".
-    called = frozenset[str]().union(*(known for known in _index() if "culture" in known)) - {"culture"}
-    is_other_culture = normalise(name).endswith((" culture", " cultures")) and words.isdisjoint(called)
-    return Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False) if is_other_culture else None
+    is_culture = normalise(name).endswith((" culture", " cultures"))
+    if not is_culture or words & {word for known in _index() if "culture" in known for word in known - {"culture"}}:
+        return None
+    return Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False)
 
 
 def _by_target(name: str) -> Meaning | None:
