@@ -250,7 +250,8 @@ def _studies() -> dict[tuple[frozenset[str], str], Term]:
     left out; of several names with one key the first is kept."""
     studies: dict[tuple[frozenset[str], str], Term] = {}
     names, aliases, _ = _names_by_rank()
-    for name, term, _ in names + aliases:
+    # No name of a laboratory test is read, also where it looks like imaging ("NMR LipoProfile").
+    for name, term, _ in (named for named in names + aliases if named[1].kind in ("imaging", "procedure")):
         if (key := imaging_words(name)) and (name == term.name or not key[1]):
             studies.setdefault(key, term)
     return studies
