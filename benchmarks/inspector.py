@@ -16,7 +16,7 @@ from pathlib import Path
 
 from _figures import save
 
-from cdpr.report.inspector.data import write_data
+from cdpr.report.inspector.write import write_data
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "unit"))

@@ -28,7 +28,7 @@ from cdpr.report.card_counts import (
 )
 from cdpr.report.data_card import write_data_card
 from cdpr.report.leak_control import write_leak_control
-from cdpr.report.sources import notices
+from cdpr.report.methods import notices
 from cdpr.settings import parse_settings
 
 SENTINEL = "Quizzaciously"

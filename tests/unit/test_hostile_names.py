@@ -20,9 +20,9 @@ from cdpr.costs.price import map_costs
 from cdpr.files import read_table, write_csv
 from cdpr.ingest.attrition import Attrition
 from cdpr.job import Job
-from cdpr.report import style
+from cdpr.report import layout, style
 from cdpr.report.data_card import write_data_card
-from cdpr.report.sample_case import _case_table, _examination_table
+from cdpr.report.sample_case import _case_table, examination_rows
 from cdpr.report.table import Column, Sheet, Table, to_markdown
 from cdpr.settings import parse_settings
 
@@ -174,7 +174,8 @@ def test_a_data_card(tmp_path, hostile_case):
 
 def test_a_sample_case(hostile_case):
     settings = parse_settings({})
-    for _, table in (_case_table(settings, hostile_case, 1), _examination_table(settings, hostile_case)):
+    examinations = layout.table(settings, "sample_case.examinations", examination_rows(hostile_case))
+    for _, table in (_case_table(settings, hostile_case, 1), examinations):
         assert {len(row) for row in markdown_cells(to_markdown(table))} == {len(table.columns)}
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from ..job import Job
 from ..settings import Settings, labels_of
 from . import style
-from .methods import DATASETS, IN_DOMAIN, OURS, REFERENCE, pictured_methods
+from .methods import DATASETS, IN_DOMAIN, OURS, REFERENCE, notices, pictured_methods
 from .results import Results
-from .sources import notices
 from .table import Row
 
 

@@ -12,8 +12,7 @@ from ..costs.price import COVERAGE_COLUMNS, whole_record_usd
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
 from ..settings import Settings
-from .methods import is_synthetic
-from .sources import source_of
+from .methods import is_synthetic, source_of
 
 # Rows of the price table of the stage `map_costs`, one per examination name, as texts by column: `COVERAGE_COLUMNS`.
 Prices = Sequence[Mapping[str, str]]

@@ -8,10 +8,9 @@ from ..evaluation.metrics import METRICS, EvaluationError, by_run, metric_fields
 from ..settings import Settings
 from ..settings.datasets import controlled_name
 from . import comparisons, layout
-from .methods import DATASETS, Method, leak_methods
+from .methods import DATASETS, Method, leak_methods, notices
 from .provenance import check_provenance
 from .results import NotMeasured, Results, evaluations_of
-from .sources import notices
 from .table import Row, Sheet, number
 
 # The metrics of the table.

@@ -8,9 +8,8 @@ from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS
 from ..settings import Settings
 from . import comparisons, layout, paper
-from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods
+from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods, notices
 from .results import Results
-from .sources import notices
 from .table import EMPTY, Column, Row, Sheet, Table
 
 # Metrics that the main table shows for every data set; those of which differences between methods are shown; and those

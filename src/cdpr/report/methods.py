@@ -1,4 +1,5 @@
-"""The methods that tables and figures compare, agents and trained variants, with the names of their runs.
+"""The methods that tables and figures compare, agents and trained variants, with the names of their runs; and the data
+sets: their labels, where their cases come from, and the sentences that licences require in a report.
 
 Nothing here reads results. The workflow asks these functions which evaluations a table needs.
 """
@@ -205,6 +206,34 @@ def backbone(settings: Settings) -> str:
 def is_synthetic(settings: Settings, dataset: str) -> bool:
     """Tell whether the cases of a data set come from the synthetic hospital, and not from the user's own files."""
     return settings.data.source(dataset).path is None
+
+
+def source_of(settings: Settings, dataset: str) -> datasets.DataSet:
+    """Return the description of the cases of a data set (label, licence, conditions, links): that of the real data set,
+    or that of the synthetic hospital where the settings give no path to real files."""
+    real = datasets.DATASETS[dataset]
+    if not is_synthetic(settings, dataset):
+        return real
+    return replace(
+        real,
+        label=f"{real.label} format, synthetic hospital",
+        what=f"Synthetic: cases of a probability model, written in the file format of {real.label} and read from it "
+        "like any others. They describe no patient.",
+        licence="Apache-2.0, as this project",
+        conditions=(f"Figures on these cases say nothing about {real.label} itself.",),
+        links=(),
+        open=True,
+        settings=datasets.Source,  # not those of data under an agreement
+    )
+
+
+def notices(settings: Settings) -> list[str]:
+    """Return the sentences that licences require below results on the user's own data sets; an empty list where there
+    are none."""
+    if is_synthetic(settings, "clinicalbench"):
+        return []
+    repository, paper = datasets.DATASETS["clinicalbench"].links
+    return [f"Evaluated using ClinicalBench (ClinicalLab, {repository}, {paper})."]
 
 
 def domain(dataset: str) -> str:

@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from ..records import KEY_TAG
 from ..settings import Settings
-from .inspector.data import address
 from .methods import DATASETS, Method, page_methods, why_unfit
 from .provenance import check_tier, read_record
 
@@ -98,7 +98,8 @@ class Records:
                 continue
             was_trained = (self.results / record).exists()
             training = self.artifact(f"training/{run}/metrics.jsonl", record) if was_trained else None
-            inspector = address(run, dataset) if run in self.settings.inspector.runs else ""
+            is_inspected = run in self.settings.inspector.runs
+            inspector = f"inspector/index.html#{urlencode({'run': run, 'dataset': dataset})}" if is_inspected else ""
             entries.append(Evaluation(anchor(run, dataset), self.artifact(evaluation), training, inspector))
         return entries
 

@@ -17,7 +17,7 @@ from ..evaluation.metrics import Metric
 from ..files import write_text
 from ..job import Job, PageEntry
 from ..settings import Settings
-from . import templates
+from . import methods, templates
 from .comparisons import ACCURACY, AEC, METHOD, UTILITY, interval_columns, outcome_of
 from .data_card import card_sections
 from .effort import spent_part
@@ -26,7 +26,6 @@ from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datas
 from .page_runs import Artifact, Links, Records, anchor, shared_runs
 from .results import Results
 from .sample_case import CREDENTIALED
-from .sources import notices
 from .table import Block, Row, Table, interval, number
 
 # The methods with which ours is compared on top of the page; and the data for it, with their labels.
@@ -110,7 +109,7 @@ def write_report(settings: Settings, job: Job) -> None:
         "answers": answers,
         "head": head,
         "links": Links(sources),
-        "notices": notices(settings),
+        "notices": methods.notices(settings),
         "chapters": make_chapters(settings, job.page, records),
         "claims": (read_ledger(settings, folder / "claims.json"), records.artifact("claims.json")),
         "cards": [_read_card(name, label, records) for name, label in (DATASETS | open_datasets(settings)).items()],

@@ -14,9 +14,8 @@ from ..evaluation.metrics import EvaluationError
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
 from . import comparisons, layout
-from .methods import IN_DOMAIN, Method, main_methods
+from .methods import IN_DOMAIN, Method, main_methods, source_of
 from .results import NotMeasured, Results
-from .sources import source_of
 from .table import Row, Sheet, Table
 
 CREDENTIALED = "not shown: cases are credentialed"
@@ -42,12 +41,15 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         hidden = layout.table(settings, "sample_case.hidden", [{"field": "Sample case", "reason": error.reason}])
         rows = [{"part": "case", "name": "status", "text": error.reason}]
         return layout.declared_sheet(settings, "sample_case", [hidden], rows)
-    agents = list(agent_rows(settings, case, folder))
-    tables = _case_table(settings, case, test_cases), _examination_table(settings, case), _agent_table(settings, agents)
-    about, examinations, episodes = (table for _, table in tables)
+    exams, agents = examination_rows(case), list(agent_rows(settings, case, folder))
+    diverged = [f"{row['diverged']}; it is shown with the weights before." for row in agents if row.get("diverged")]
+    decoding = settings.evaluation.decodings[0]
+    parts = [_case_table(settings, case, test_cases), layout.table(settings, "sample_case.examinations", exams),
+             layout.table(settings, "sample_case.agents", agents, decoding, broken=diverged)]  # fmt: skip
+    about, examinations, episodes = (table for _, table in parts)
     printed = [about, *_split_pages(examinations), episodes]
-    rows = _csv_rows(case, test_cases, agents)
-    return layout.declared_sheet(settings, "sample_case", tables, rows, printed=printed)
+    rows = _csv_rows(case, test_cases, exams, agents)
+    return layout.declared_sheet(settings, "sample_case", parts, rows, printed=printed)
 
 
 write_sample_case = comparisons.writer(sheet)
@@ -83,12 +85,14 @@ def agent_rows(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[R
     for method in results.methods:
         for run in method.runs:
             seed = ", ".join(map(str, seeds_of_runs([run])))
-            row = {"part": "agent", "name": method.name, "seed": seed, "label": method.label, "group": method.group,
-                   "run": run}  # fmt: skip
+            row = {"part": "agent", "name": method.name, "seed": seed or None, "label": method.label,
+                   "group": method.group, "run": run}  # fmt: skip
             try:
                 yield row | _episode_fields(results, case, method, run)
             except NotMeasured as error:
-                yield row | {"text": error.reason, "reason": error.reason}
+                # In the table the reason covers the column of seeds, so the label has the seed.
+                label = f"{method.label}, seed {seed}" if seed else method.label
+                yield row | {"text": error.reason, "reason": error.reason, "label": label}
 
 
 def _episode_fields(results: Results, case: CaseRecord, method: Method, run: str) -> Row:
@@ -123,25 +127,11 @@ def _case_table(settings: Settings, case: CaseRecord, test_cases: int) -> tuple[
     return layout.table(settings, "sample_case.case", rows, among=test_cases, seed=seed, source=source)
 
 
-def _examination_table(settings: Settings, case: CaseRecord) -> tuple[str, Table]:
-    """Return the table of every examination of the case with its result, price and billing group, with its heading."""
-    rows = [{"exam": exam, "result": result, "price": case.exam_cost_map.get(exam),
-             "group": case.exam_billing_group.get(exam, "")}
+def examination_rows(case: CaseRecord) -> list[Row]:
+    """Return a row per examination of the case: its name, result (``text``), price in USD and billing group."""
+    return [{"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
+             "billing_group": case.exam_billing_group.get(exam, "")}
             for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
-    return layout.table(settings, "sample_case.examinations", rows)
-
-
-def _agent_table(settings: Settings, agents: Sequence[Row]) -> tuple[str, Table]:
-    """Return the table of the agents' episodes with its heading. A row without an episode shows its reason, and its
-    seed after the label."""
-    rows = []
-    for row in agents:
-        if "reason" in row and row["seed"]:  # the reason covers the column of seeds, so the label has the seed
-            rows.append(row | {"label": f"{row['label']}, seed {row['seed']}"})
-        else:
-            rows.append(row | {"seed": row["seed"] or None})
-    diverged = [f"{row['diverged']}; it is shown with the weights before." for row in agents if row.get("diverged")]
-    return layout.table(settings, "sample_case.agents", rows, settings.evaluation.decodings[0], broken=diverged)
 
 
 def _summary_fields(case: CaseRecord) -> Iterator[tuple[str, str]]:
@@ -154,7 +144,7 @@ def _summary_fields(case: CaseRecord) -> Iterator[tuple[str, str]]:
             yield (field, text) if colon else ("Case summary", line)
 
 
-def _csv_rows(case: CaseRecord, test_cases: int, agents: Sequence[Row]) -> list[Row]:
+def _csv_rows(case: CaseRecord, test_cases: int, exams: Sequence[Row], agents: Sequence[Row]) -> list[Row]:
     """Return the rows of the CSV: about the case, its examinations, and the agents. After an agent whose training
     diverged there is a row that says so."""
     texts = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(test_cases)),
@@ -163,9 +153,7 @@ def _csv_rows(case: CaseRecord, test_cases: int, agents: Sequence[Row]) -> list[
              ("case", "final_diagnosis", case.final_diagnosis)]  # fmt: skip
     rows: list[Row] = [{"part": part, "name": name, "text": text} for part, name, text in texts]
     rows.append({"part": "case", "name": "whole_record", "cost_usd": whole_record_usd(case)})
-    for exam, result in case.key_pertinent_results_dict.items():
-        rows.append({"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
-                     "billing_group": case.exam_billing_group.get(exam)})  # fmt: skip
+    rows += exams
     for row in agents:
         rows.append(row)
         if row.get("diverged"):
@@ -179,7 +167,7 @@ def _split_pages(table: Table) -> list[Table]:
     pages: list[list[Row]] = []
     used = _LINES  # lines of the current page; at first as if a page were full, so that the first row begins one
     for row in table.rows:
-        lines = 1 + len(row["result"]) // _CHARACTERS
+        lines = 1 + len(row["text"]) // _CHARACTERS
         if used + lines > _LINES:
             pages.append([])
             used = 0

@@ -1,6 +1,7 @@
 """Write ``results/inspector/``: the pages of the inspector and their data, a script per data set and per run on it."""
 
 import asyncio
+import json
 from collections.abc import Collection, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -9,17 +10,16 @@ from typing import Any
 from ...agents.build import agent_class, agent_entry
 from ...cases import CaseRecord, iterate_records
 from ...environment.opening import open_environment
+from ...escape import script
 from ...evaluation.credit_workups import chosen_cases, read_credit
 from ...evaluation.row import public_text, read_rows
 from ...job import Job
 from ...pseudonym import pseudonym
 from ...settings import Settings
 from ...study.records import StateMeans, read_lines
-from ..methods import DATASETS, is_synthetic, tier_mark, why_unfit
+from ..methods import DATASETS, is_synthetic, notices, source_of, tier_mark, why_unfit
 from ..provenance import check_provenance
-from ..sources import notices, source_of
 from . import site
-from .data import write_data
 from .oracle import Oracle
 from .workups import Fields, View, exam_names, is_readable, show_text
 
@@ -126,3 +126,12 @@ def _case_fields(settings: Settings, cases: Mapping[str, CaseRecord], chosen: Co
                 fields["digest"] = public_text(settings, case, case.note_id)  # the pseudonym that other results show
         by_name[show_text(settings, case, case.note_id)] = fields
     return by_name
+
+
+def write_data(folder: Path, name: str, content: Any) -> None:
+    """Write a value as JSON in the script ``<name>.js`` in a folder. When the page loads the script, it passes name and
+    value to the page's function ``inspector.take``. (A page that is opened from a disk may load scripts beside it, but
+    not fetch JSON.)"""
+    path = folder / f"{name}.js"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"inspector.take({json.dumps(name)},{script(content)});\n", encoding="utf-8")

@@ -153,7 +153,8 @@ class SuperlativeClaim(Claim):
 
 class SetupClaim(Claim):
     """The settings, the workflow or its prices are as the paper says: ``what``, looked up for ``names`` (see
-    :mod:`.setup`), equals ``value``. For ``what: settings``, ``value`` maps the names of settings to their values."""
+    :func:`~.judge.judge_setup`), equals ``value``. For ``what: settings``, ``value`` maps the names of settings to
+    their values."""
 
     kind: Literal["setup"]
     what: Literal["settings", "benchmarks", "out_of_domain", "groups", "agents", "ablations", "schemes", "sweeps",

@@ -11,8 +11,7 @@ from ...files import write_text
 from ...job import Job
 from ...settings import Settings
 from .. import layout
-from ..methods import tier_mark
-from ..sources import notices
+from ..methods import notices, tier_mark
 from ..table import interval, markdown_page, number, to_csv
 from .claims import Claim, TrainingClaim, read_claims
 from .evidence import Evidence

@@ -23,6 +23,7 @@ from ..table import interval
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"
 UNDECIDABLE = "undecidable"
+SETUP = {True: STATED, False: OTHERWISE}  # on a claim about the setup, by whether it is as the claim says
 # The verdicts by which claims are counted, in the order of the page; `tables.yaml` has their meanings. UNDECIDABLE is a
 # kind of claim, which is counted like a verdict.
 COUNTED = (REPRODUCED, SAME, OPEN, DEVIATES, NOT_RUN, APART, STATED, OTHERWISE, UNDECIDABLE)
