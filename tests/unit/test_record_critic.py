@@ -72,7 +72,7 @@ def test_the_target_maximises_value_less_divergence_from_the_initial_policy():
     def objective(p):
         return float((p * values - 0.05 * p * (p.log() - prior)).sum())
 
-    target = rule._target(values, prior)
+    target = rule._compute_target(values, prior)
     for _ in range(50):
         other = (target.log() + 0.3 * torch.randn(1, 5, generator=generator, dtype=torch.float64)).softmax(1)
         assert objective(other) < objective(target)
@@ -118,9 +118,9 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
             weights.mul_(8.0 if weights.ndim == 2 else 1.0)
     batch = rule._read_states(first_states(trainer))
     pairs = rule._draw_pairs(
-        rule._target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, torch.Generator()
+        rule._compute_target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, torch.Generator()
     )
-    gains = asyncio.run(rule._gains(batch, pairs)).tolist()
+    gains = asyncio.run(rule._compute_gains(batch, pairs)).tolist()
     names = list(rule.number_of_examination)
 
     def belief(state):

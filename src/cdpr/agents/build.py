@@ -13,7 +13,8 @@ from ..llm.spec import modules_of
 from ..settings import AgentEntry, Settings, SettingsError, is_served, is_trained, model_of
 from ..settings.load import restrict
 
-# Settings that all agents may read: those that decide an action and its utility, and (ACTING) how it is evaluated.
+# Settings that all agents can read. DECISIONS: those that decide an action and its utility. ACTING: these, and those of
+# evaluations.
 DECISIONS = ("environment", "policy", "utility")
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
 

@@ -25,7 +25,7 @@ _OUR_ACTION = render_action(RequestTest(""), "full")  # the words before the exa
 _FENCE = re.compile(r"^\s*```.*$\n?", re.MULTILINE)  # a line that begins or ends a block of code
 # The final diagnosis ("Diagnosis: X", up to "Reason:") and the working diagnosis ("Current diagnosis: X").
 _DIAGNOSIS = re.compile(r"^\W*Diagnosis:(.*?)(?:^\W*Reason:|\Z)", re.MULTILINE | re.DOTALL)
-_WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_WORKING_DIAGNOSIS = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 class DiagAgent(Framework):
@@ -60,7 +60,7 @@ class DiagAgent(Framework):
         reply = await self.ask(messages, MAX_TOKENS, seed)
         action = self.parse_reply(reply)
         if forced and not isinstance(action, FinalDiagnosis):
-            working = _WORKING.search(reply)
+            working = _WORKING_DIAGNOSIS.search(reply)
             return append_action(reply, FinalDiagnosis(working.group(1))) if working else complete_turn(reply, forced)
         return append_action(reply, action) if action else Turn(reply)
 
@@ -77,7 +77,7 @@ class DiagAgent(Framework):
         request = next(filter(None, map(_EXAM.search, text.splitlines())), None)
         if request is None:
             return None
-        first_exam = re.split(r"[,;](?![^(]*\))", request.group(1))[0]  # a comma inside brackets does not separate
+        first_exam, *_ = re.split(r"[,;](?![^(]*\))", request.group(1))  # a comma inside brackets does not separate
         exam = first_exam.strip(" .*[]")
         return RequestTest(exam) if exam else None
 

@@ -37,7 +37,7 @@ def fill_prompt(file: str, name: str, /, **parts: object) -> str:
     return prompts(file)[name].format(**parts)
 
 
-_SHARED = functools.partial(fill_prompt, "shared")
+_COMMON_PROMPT = functools.partial(fill_prompt, "shared")
 
 
 class Framework(Agent):
@@ -80,14 +80,15 @@ class Framework(Agent):
         # How many examinations may follow. With ``within`` the last of the turns is kept for the diagnosis.
         for_diagnosis = 1 if self.environment.forced_turn == "within" else 0
         left = self.environment.max_turns - for_diagnosis - len(state.history)
-        possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
-        return _SHARED("record", summary=state.case.case_summary, examinations=results, possible=possible)
+        possible = _COMMON_PROMPT("none_left") if forced else _COMMON_PROMPT("left", left=max(left, 1))
+        return _COMMON_PROMPT("record", summary=state.case.case_summary, examinations=results, possible=possible)
 
     def describe_task(self, forced: bool) -> str:
         """Write the instruction to decide, with the format of the answer. It contains the paper's agent prompt, which
         other models get as their system message. With ``forced`` it demands a diagnosis."""
         system, _user = opening_messages(self.prompt, "")
-        return _SHARED("task", words=system["content"], which=_SHARED("must_diagnose" if forced else "may_examine"))
+        which = _COMMON_PROMPT("must_diagnose" if forced else "may_examine")
+        return _COMMON_PROMPT("task", words=system["content"], which=which)
 
 
 def append_action(reply: str, action: Action) -> Turn:

@@ -185,7 +185,8 @@ class Meeting:
         if not self.roster.teams:  # a basic case
             request = _PROMPT("answer", question=self.question, task=self.task)
         elif self.roster.writer:  # an intermediate case
-            answers = await self._debate(self.roster.teams[0].members, self.roster.writer)
+            [group] = self.roster.teams
+            answers = await self._debate(group.members, self.roster.writer)
             request = _PROMPT("moderate", question=self.question, task=self.task, answers=answers)
         else:  # an advanced case
             request = _PROMPT("conclude", question=self.question, task=self.task, reports=await self._reports())

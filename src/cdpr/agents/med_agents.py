@@ -27,7 +27,7 @@ _GENERAL = "General Medicine"
 _LETTERS = "ABCDE"
 # A chosen option in a reply: "Option B", or "B." at the beginning of a line.
 _OPTION = re.compile(r"\b(?:[Oo]ption|OPTION)\W{0,4}([A-E])\b")
-_LINE = re.compile(r"^\W*([A-E])(?:[.):]|\W*$)", re.MULTILINE)
+_OPTION_LINE = re.compile(r"^\W*([A-E])(?:[.):]|\W*$)", re.MULTILINE)
 # The mark before an item of a list ("1.", "A)"); and a text up to the end of its last whole sentence.
 _LIST_MARK = re.compile(r"^\W*(?:\d+\s*[.):]|[A-E]\s*[.):])?\s*")
 _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
@@ -135,7 +135,7 @@ class MedAgents(Framework):
 def _parse_choice(reply: str, options: Sequence[Action]) -> Action | None:
     """Read the chosen option in a reply: that of the last "Option B", or else of the last line that begins with a
     letter ("B."). None where there is no letter, or no option with this letter."""
-    letters = _OPTION.findall(reply) or _LINE.findall(reply)
+    letters = _OPTION.findall(reply) or _OPTION_LINE.findall(reply)
     option_by_letter = dict(zip(_LETTERS, options, strict=False))
     return option_by_letter.get(letters[-1]) if letters else None
 

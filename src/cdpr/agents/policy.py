@@ -55,14 +55,14 @@ class PolicyAgent(Policy):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Sample one reply at a state. It is a diagnosis with ``forced``, and always for an agent that sees the whole
         record."""
-        return (await self._replies(state, (0,), forced or self.whole_record, seed))[0]  # the only reply
+        return (await self._sample_replies(state, (0,), forced or self.whole_record, seed))[0]  # the only reply
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Sample independent replies at a state, one for each index in ``numbers``, in their order. The reply with
         index k is the same for equal seeds. A forced reply may end after its first line, which has the diagnosis."""
-        return await self._replies(state, numbers, forced, seed, first_line=forced)
+        return await self._sample_replies(state, numbers, forced, seed, first_line=forced)
 
-    async def _replies(
+    async def _sample_replies(
         self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = False
     ) -> list[Turn]:
         """Sample the replies with the indices ``numbers`` at a state; returns one turn for each. A model with a

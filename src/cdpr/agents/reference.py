@@ -184,7 +184,7 @@ class DiscountedInformation(ValueOfInformation):
     """The agent :class:`ValueOfInformation` with examinations at a quarter of their cost in utility. It shows the
     accuracy that more money would buy."""
 
-    part = 0.25
+    part = 0.25  # of the cost of a request
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Compute what requests cost, in units of utility, as :class:`ValueOfInformation` does, times :attr:`part`."""

@@ -6,13 +6,13 @@ import re
 from ..files import parse_yaml, shipped_text
 
 
-def _key(word: str) -> str:
+def _make_key(word: str) -> str:
     """Return the key of a word in :data:`_ENGLISH`: the word in lower case, without hyphens and spaces."""
     return re.sub(r"[-\s]", "", word).casefold()
 
 
 _ENGLISH = {
-    _key(chinese): english
+    _make_key(chinese): english
     for entries in parse_yaml(shipped_text(__package__, "data", "chinese.yaml")).values()
     for english, spellings in entries.items()
     for chinese in spellings.split()
@@ -30,5 +30,5 @@ def in_english(name: str) -> str:
     table does not know is left as it is; a name without Chinese characters is returned unchanged."""
     if not re.search(_HAN, name):
         return name
-    english = _WORD.sub(lambda word: f" {_ENGLISH[_key(word[0])]} ", name)
+    english = _WORD.sub(lambda word: f" {_ENGLISH[_make_key(word[0])]} ", name)
     return " ".join(_BORDER.sub(" ", english).split())

@@ -13,9 +13,10 @@ _ANY_PHRASE = any_of(_PHRASES)
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]
-_WITHIN: dict[str, dict[str, str]] = _TABLE["within"]
+_WITHIN: dict[str, dict[str, str]] = _TABLE["within"]  # by modality: parts of the body, each with its larger region
 _TECHNIQUES = frozenset(_TABLE["techniques"])
-_SPELT_OUT, _CONFIRMING = _TABLE["spelt_out"], frozenset(_TABLE["more"])
+# What shows that a modality is meant: its spelt-out name, or words that confirm an abbreviation.
+_SPELT_OUT, _CONFIRMING_WORDS = _TABLE["spelt_out"], frozenset(_TABLE["more"])
 _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
 
 
@@ -27,7 +28,7 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     the name does not say. Side and views are left out, because they do not change the billing code. A name with views
     but without a modality is an X-ray, one with Doppler an ultrasound.
     """
-    text, contrast = _plain(name), ""
+    text, contrast = _translate_phrases(name), ""
     for phrase, pattern in _TABLE["contrast"]:
         if compiled(pattern).search(text):
             text = compiled(pattern).sub(" ", text)
@@ -51,11 +52,11 @@ def modality(name: str) -> str | None:
     one that the table of modalities lists first. None for a name that is no imaging. A modality that is spelt out
     always counts. An abbreviation counts only alone, or beside a region, a technique or another word that confirms it
     ("contrast", "protocol"), so "Metoprolol XR" is no X-ray."""
-    words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}
+    words = {_WORDS.get(token, token) for token in _translate_phrases(name).replace("+", " ").split()}
     found = next((modality for modality in _TABLE["modalities"] if modality in words), None)
     is_spelt_out = compiled(_SPELT_OUT).search(normalise(in_english(name)))
     is_alone = not words - _MODALITIES - _NOISE
-    return found if is_spelt_out or is_alone or words & (_REGIONS | _TECHNIQUES | _CONFIRMING) else None
+    return found if is_spelt_out or is_alone or words & (_REGIONS | _TECHNIQUES | _CONFIRMING_WORDS) else None
 
 
 def regions(words: frozenset[str]) -> list[frozenset[str]]:
@@ -82,7 +83,7 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
     return list(dict.fromkeys(found))
 
 
-def _plain(name: str) -> str:
+def _translate_phrases(name: str) -> str:
     """Return the name in English and lower case, with its phrases replaced by the words that this module knows."""
     plain = normalise(in_english(name))
     return rewrite(plain, _PHRASES) if compiled(_ANY_PHRASE).search(plain) else plain

@@ -28,6 +28,8 @@ _Named = tuple[str, Term, MatchKind]
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "naming.yaml")))
 _PATTERN = Patterns(_TABLE["patterns"])
 _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
+# Expressions by what they find: a class of examinations ("culture"), a whole kind ("laboratory"), and a specimen, a
+# method or a form ("urine").
 _CLASSES, _WHOLES, _AXES = (_TABLE[name] for name in ("classes", "wholes", "axes"))
 # Classes of what belongs to the physical examination, and is free.
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
@@ -36,17 +38,17 @@ PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
 _FILLERS, BLOOD, _FLUIDS, _PROCEDURES, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
-_TOGETHER, _REWRITTEN, _UNLISTED = (_TABLE[name] for name in ("together", "rewritten", "unlisted"))
-_SPELT = tuple(_TABLE["spellings"].items())
-_SPELT_OTHERWISE = any_of(_SPELT)
-_SPECIMENS, _ANY_SPECIMEN = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
+_JOINING_RULES, _REWRITING_RULES, _UNLISTED_KINDS = (_TABLE[name] for name in ("together", "rewritten", "unlisted"))
+_SPELLINGS = tuple(_TABLE["spellings"].items())
+_ANY_SPELLING = any_of(_SPELLINGS)
+_SPECIMENS, _ANY_SPECIMEN_CLASSES = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
 _ORGANISM = _TABLE["organism"]
-_SAMPLED = _TABLE["sampled"].replace(" )", ")")  # a word for what is examined
+_SAMPLED_WORD = _TABLE["sampled"].replace(" )", ")")  # a word for what is examined
 _WORD = re.compile("[a-z]{3,}")
 _TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the microbe whose it is
-_COMPLETED, _CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
-_LONGEST, _JOINED = 200, 5  # characters of a name, and examinations in it, at most
+_LEAST_COMPLETED, _LEAST_CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
+_LONGEST_NAME, _MOST_JOINED = 200, 5  # characters of a name, and examinations in it, at most
 
 
 @dataclass(frozen=True)
@@ -90,46 +92,46 @@ def _read(name: str) -> Meaning:
     """Read a name by the first rule that understands it, from exact lookup to guesses by single words. Returns at least
     its class, and an empty meaning for a remark or a text that is too long for a name. Whether rules have left out
     words of the original name is not yet in ``whole``."""
-    if len(name) > _LONGEST:
+    if len(name) > _LONGEST_NAME:
         return Meaning()
-    name = _in_words_of_the_vocabulary(name)
-    if (listed := _listed(name)) is not None:
+    name = _use_words_of_vocabulary(name)
+    if (listed := _look_up(name)) is not None:
         return listed
     is_remark = no_examination(name)
     if not is_remark and (kind := _physical_kind(name)):
         return Meaning(kind=kind, whole=False)
     if translate(name).clinical:  # a LOINC name
         return _read_standard_name(name)
-    if (found := _imaging(name) or _joined_listed(name)) or is_remark:
+    if (found := _find_imaging(name) or _read_joined_known(name)) or is_remark:
         return found or Meaning()
     # From what is certain to guesses.
-    sure = _without_aside(name) or _without_fillers(name) or _if_axes_agree(name, _by_words(name)) or _joined(name)
-    likely = sure or _regions(name) or _by_head(name) or _of_any_specimen(name) or _by_target(name)
-    return likely or _respelt(name) or _by_kind(name) or Meaning(kind=_class(name), whole=False)
+    sure = _read_brackets(name) or _drop_fillers(name) or _check_axes(name, _match_words(name)) or _read_joined(name)
+    likely = sure or _find_regions(name) or _match_procedure(name) or _match_any_specimen(name) or _match_target(name)
+    return likely or _correct_words(name) or _match_kind(name) or Meaning(kind=_classify(name), whole=False)
 
 
-def _in_words_of_the_vocabulary(name: str) -> str:
+def _use_words_of_vocabulary(name: str) -> str:
     """Return the name without signs, dots and codes, in English, and changed by the rules ``rewritten`` of
     ``naming.yaml``. These rules do not change the name of a known examination, or a LOINC name."""
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))
     name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
-    if not _by_name(name):  # "Hemoglobin (S)" is no hemoglobin of serum
+    if not _read_by_name(name):  # "Hemoglobin (S)" is no hemoglobin of serum
         name = _PATTERN.letter.sub(lambda specimen: _TABLE["specimen_letters"][specimen[1]], name)
     if examinations().knows(name) or translate(name).clinical:
         return name
-    name = name if _listed(name) else in_english(name)
-    together = rewrite(normalise(name), _TOGETHER)
+    name = name if _look_up(name) else in_english(name)
+    together = rewrite(normalise(name), _JOINING_RULES)
     name = name if together == normalise(name) else together
     # A rule for a whole name would swallow the second of two examinations: their parts are rewritten one by one.
     given = joined_parts(name)
-    parts = given if imaging_words(name) else _with_shared_head(given)
-    if len(parts) < 2 or not all(map(_stands_alone, map(_rewritten, parts))):
-        return _rewritten(name)
+    parts = given if imaging_words(name) else _share_first_words(given)
+    if len(parts) < 2 or not all(map(_stands_alone, map(_rewrite_name, parts))):
+        return _rewrite_name(name)
     return name if parts == given else ", ".join(parts)
 
 
-def _with_shared_head(parts: list[str]) -> list[str]:
+def _share_first_words(parts: list[str]) -> list[str]:
     """The parts of a name, each that is no examination after as many first words of the first part as make it one:
     "hepatitis B surface antigen" and "core antibody" become "hepatitis B surface antigen" and "hepatitis B core
     antibody"."""
@@ -137,8 +139,8 @@ def _with_shared_head(parts: list[str]) -> list[str]:
     for part in parts:
         wordings = [" ".join([*head[:number], part]) for number in range(len(head) - 1, 0, -1)]
         says_what = _are_telling(frozenset(word for word in words_of(part) - _TECHNIQUES if not names_specimen(word)))
-        is_open = says_what and not words_of(part) <= _TARGETS and not _stands_alone(_rewritten(part))
-        completed.append(next((one for one in wordings if is_open and _stands_alone(_rewritten(one))), part))
+        is_open = says_what and not words_of(part) <= _TARGETS and not _stands_alone(_rewrite_name(part))
+        completed.append(next((one for one in wordings if is_open and _stands_alone(_rewrite_name(one))), part))
     return completed
 
 
@@ -147,18 +149,18 @@ def _stands_alone(part: str) -> bool:
     kinds of cells only describe another part."""
     says_more = words_of(part) <= _TECHNIQUES | _TARGETS | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
     says_more |= _PATTERN.mode.fullmatch(normalise(part)) is not None
-    return not says_more and not is_specimen(part) and bool(_by_name(part) or _imaging(part))
+    return not says_more and not is_specimen(part) and bool(_read_by_name(part) or _find_imaging(part))
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _rewritten(name: str) -> str:
+def _rewrite_name(name: str) -> str:
     """Return the name after the rewriting rules of ``naming.yaml``: "c diff toxin" becomes "c difficile test". A name
     to which no rule applies is returned unchanged."""
     plain = normalise(name)
-    return name if (rewritten := rewrite(plain, _REWRITTEN)) == plain else rewritten
+    return name if (rewritten := rewrite(plain, _REWRITING_RULES)) == plain else rewritten
 
 
-def _listed(name: str) -> Meaning | None:
+def _look_up(name: str) -> Meaning | None:
     """Look a name up in the list of known examinations: as it is, without a side ("left"), and in American spelling.
     Returns the examination or the one that reports this quantity; None for an unknown name and for a physical
     examination."""
@@ -183,31 +185,32 @@ def _read_standard_name(name: str) -> Meaning:
     """Read a LOINC name. Returns the examination that one of its clinical names means, else one that reports it as a
     quantity, else the meaning of the name after the rewriting rules of ``naming.yaml``, else only its class."""
     names = translate(name).clinical
-    if own := next(filter(None, map(_by_name, names)), None):
+    if own := next(filter(None, map(_read_by_name, names)), None):
         return own
-    if reporting := next(filter(None, map(_by_name, translate(name).reporting)), None):
+    if reporting := next(filter(None, map(_read_by_name, translate(name).reporting)), None):
         return replace(reporting, how="analyte")
-    shortened = _rewritten(name)
-    unlisted = Meaning(kind=_class(names[0]) or "laboratory test", whole=False)
+    shortened = _rewrite_name(name)
+    unlisted = Meaning(kind=_classify(names[0]) or "laboratory test", whole=False)
     return unlisted if shortened == name else _read(shortened)
 
 
-def _by_name(name: str) -> Meaning | None:
+def _read_by_name(name: str) -> Meaning | None:
     """Read the name of a known examination, or one with the same words in another order; None for any other name."""
-    return _listed(name) or _by_words(name) or _with_abbreviation(name)
+    return _look_up(name) or _match_words(name) or _read_with_abbreviation(name)
 
 
-def _with_abbreviation(name: str) -> Meaning | None:
+def _read_with_abbreviation(name: str) -> Meaning | None:
     """Read a name beside its own abbreviation: "natriuretic peptide BNP", "CK creatine kinase". None for any other."""
-    halves = name.rpartition(" ")[::-2], name.partition(" ")[::2]  # (abbreviation, all else)
-    readings = ((_listed(short), _listed(full) or _by_words(full)) for short, full in halves)
+    (all_but_last, _, last), (first, _, all_but_first) = name.rpartition(" "), name.partition(" ")
+    halves = (last, all_but_last), (first, all_but_first)  # each (abbreviation, all else)
+    readings = ((_look_up(short), _look_up(full) or _match_words(full)) for short, full in halves)
     return next((full for short, full in readings if short and full and short.terms == full.terms), None)
 
 
 # Imaging.
 
 
-def _imaging(name: str) -> Meaning | None:
+def _find_imaging(name: str) -> Meaning | None:
     """Find the imaging study with the region, modality and contrast that a name states. None for a name that is no
     imaging, for a biopsy, for two studies joined by a plus, and where no such study is known."""
     words, contrast = imaging_words(name) or (frozenset[str](), "")
@@ -215,11 +218,11 @@ def _imaging(name: str) -> Meaning | None:
         return None
     are_two = " + " in name and all(map(imaging_words, name.split(" + ")))
     # Doppler is a mode of the ultrasound: where a region has no Doppler study, its plain ultrasound is meant.
-    study = _study(words, contrast, name) or _study(words - {"doppler"}, contrast, name)
+    study = _find_study(words, contrast, name) or _find_study(words - {"doppler"}, contrast, name)
     return Meaning((study,), "alias") if study and not are_two else None
 
 
-def _regions(name: str) -> Meaning | None:
+def _find_regions(name: str) -> Meaning | None:
     """Find the imaging studies of all body regions in a name that may have other words too; None unless each region has
     one.
 
@@ -228,16 +231,16 @@ def _regions(name: str) -> Meaning | None:
     words, contrast = imaging_words(name) or (frozenset[str](), "")
     if not words or compiled(_CLASSES["biopsy"]).search(_respell(name)):
         return None
-    studies = [_study(region, contrast, name) for region in regions(words)]
+    studies = [_find_study(region, contrast, name) for region in regions(words)]
     terms = tuple(dict.fromkeys(filter(None, studies)))
-    return _if_axes_agree(name, Meaning(terms, "alias", whole=False)) if terms and None not in studies else None
+    return _check_axes(name, Meaning(terms, "alias", whole=False)) if terms and None not in studies else None
 
 
-def _study(words: frozenset[str], contrast: str, name: str) -> Term | None:
+def _find_study(words: frozenset[str], contrast: str, name: str) -> Term | None:
     """Find the imaging study with these words of region and modality, this ``contrast`` (``with``, ``without``, ...;
     empty: not stated) and the number of views in ``name``. If there is none, the study of the region without what is
     missing; None where that is missing too."""
-    study, general = _studies().get((words, contrast)), _studies().get((words, ""))
+    study, general = _index_studies().get((words, contrast)), _index_studies().get((words, ""))
     if study is None and general is not None:
         # Aliases that state a contrast are not in the index, but are known as they are spelt: "CT Chest with Contrast".
         study = examinations().find(f"{general.name} {contrast} Contrast") or general
@@ -245,15 +248,17 @@ def _study(words: frozenset[str], contrast: str, name: str) -> Term | None:
 
 
 @functools.cache
-def _studies() -> dict[tuple[frozenset[str], str], Term]:
+def _index_studies() -> dict[tuple[frozenset[str], str], Term]:
     """Index all known imaging studies by (words of region and modality, contrast). An alias that states a contrast is
     left out; of several names with one key the first is kept."""
     studies: dict[tuple[frozenset[str], str], Term] = {}
     names, aliases, _ = _names_by_rank()
     # No name of a laboratory test is read, also where it looks like imaging ("NMR LipoProfile").
-    for name, term, _ in (named for named in names + aliases if named[1].kind in ("imaging", "procedure")):
-        if (key := imaging_words(name)) and (name == term.name or not key[1]):
-            studies.setdefault(key, term)
+    for name, term, _ in names + aliases:
+        key = imaging_words(name) if term.kind in ("imaging", "procedure") else None
+        words, contrast = key or (frozenset[str](), "")
+        if words and (name == term.name or not contrast):
+            studies.setdefault((words, contrast), term)
     return studies
 
 
@@ -290,11 +295,11 @@ def _respell(name: str) -> str:
     """Return the normalised name in American spelling, and with one form for words of one meaning ("angiogram",
     "angiography")."""
     plain = normalise(_PATTERN.possessive.sub("", name))
-    return rewrite(plain, _SPELT) if compiled(_SPELT_OTHERWISE).search(plain) else plain
+    return rewrite(plain, _SPELLINGS) if compiled(_ANY_SPELLING).search(plain) else plain
 
 
 @functools.cache
-def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
+def _index_by_words() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
     """Index the examinations by the set of words of each of their names; None where two examinations share a set. A
     name wins over an alias, an alias over a part; for each of these, all words of a name win over its words without
     "blood"."""
@@ -315,15 +320,15 @@ def _are_telling(words: frozenset[str]) -> bool:
     return any(len(word) > 1 for word in words - _PROCEDURES - BLOOD)
 
 
-def _without_fillers(name: str) -> Meaning | None:
+def _drop_fillers(name: str) -> Meaning | None:
     """Find the known examination whose name is this one without its fillers ("estimation" in "Haemoglobin estimation"),
     in the same order. None for words like "liver" that are no test without a word such as "function"."""
     kept = " ".join(token for token in _respell(name).split() if token not in _FILLERS)
     is_generic = words_of(name) <= _GENERIC and not _PATTERN.says_test.search(_respell(name))
-    return None if is_generic else _if_axes_agree(name, _listed(kept))
+    return None if is_generic else _check_axes(name, _look_up(kept))
 
 
-def _by_words(name: str) -> Meaning | None:
+def _match_words(name: str) -> Meaning | None:
     """Find the examination with the words of a name in any order. Words for blood and "virus" may be left out, and a
     body fluid may be named by its kind. None where there is no such examination."""
     words = words_of(name)
@@ -332,21 +337,21 @@ def _by_words(name: str) -> Meaning | None:
     # Without words for blood, but "Blood and urine cultures" are not those of urine.
     bloodless = words if words & _PROCEDURES and _PATTERN.specimen.search(_respell(name)) else words - BLOOD
     wordings = (words, bloodless, fluid, words - {"virus"})
-    entry = next(filter(None, (_indexed(wording, name) for wording in wordings)), None)
-    return Meaning((entry[0],), entry[1]) if entry else None
+    found = filter(None, (_look_up_words(wording, name) for wording in wordings))
+    return next((Meaning((term,), how) for term, how in found), None)
 
 
-def _indexed(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
+def _look_up_words(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
     """Return the examination whose name has exactly these ``words``, and how it matches; None where there is none.
     Generic words count only where ``name`` says that they are a test ("liver function", not "liver")."""
     says_test = not words <= _GENERIC or _PATTERN.says_test.search(_respell(name))
-    return _index().get(words) if says_test and _are_telling(words) else None
+    return _index_by_words().get(words) if says_test and _are_telling(words) else None
 
 
 # What a name says of specimen, method and form has to agree with the examination.
 
 
-def _if_axes_agree(name: str, found: Meaning | None) -> Meaning | None:
+def _check_axes(name: str, found: Meaning | None) -> Meaning | None:
     """Return the meaning ``found`` if its examination has every specimen, method and form that the name states; else
     None. A meaning without exactly one examination is returned unchecked."""
     if found is None or found.term is None:
@@ -365,12 +370,12 @@ def _axes_in(text: str) -> set[str]:
 def _axes_of_term(term: Term) -> frozenset[str]:
     """Return the specimens, methods and forms in all names of an examination. Blood is added where its own name has no
     specimen, and CSF where it is done on body fluids."""
-    known = _axes_in(_all_names(term))
+    known = _axes_in(_join_names(term))
     implied = set() if _PATTERN.specimen.search(_respell(term.name)) else {"blood"}
     return frozenset(known | implied | ({"csf"} if "fluid" in known else set()))
 
 
-def _all_names(term: Term) -> str:
+def _join_names(term: Term) -> str:
     """Join all names of an examination, of its parts and of the examinations that it contains to one text."""
     return " / ".join(map(_respell, (term.name, *term.aliases, *term.parts, *term.holds)))
 
@@ -378,46 +383,46 @@ def _all_names(term: Term) -> str:
 def _has_any_specimen(term: Term) -> bool:
     """Whether an examination has one billing code for all specimens: it looks for a microbe, a cell or a gene, which is
     the same in each, and its name states no specimen."""
-    alike = term.kind == "microbiology" or class_of(term) in _ANY_SPECIMEN
+    alike = term.kind == "microbiology" or class_of(term) in _ANY_SPECIMEN_CLASSES
     return alike and not _axes_in(_respell(term.name)) & _SPECIMENS
 
 
 # Names with brackets.
 
 
-def _without_aside(name: str) -> Meaning | None:
+def _read_brackets(name: str) -> Meaning | None:
     """Read a name with brackets at its end ("Glucose (urine)") or within ("Edrophonium (Tensilon) test"). None for a
     name without brackets, and where nothing fits; in "Lp(a)" they are part of the word."""
     if aside := _PATTERN.aside.search(name):
-        found = _by_aside(name, name[: aside.start()], aside[1])
+        found = _read_remark(name, name[: aside.start()], aside[1])
         return found and replace(found, whole=False)
     if not (within := _PATTERN.within.search(name)):
         return None
     before, after = name[: within.start()], name[within.end() :]
     if _PATTERN.joint.match(after):  # "Electromyogram (EMG) and nerve conduction" are two; the brackets spell out one
-        return _joined(f"{before} {after}")
-    return _without_aside(f"{before} {after} ({within[1]})")
+        return _read_joined(f"{before} {after}")
+    return _read_brackets(f"{before} {after} ({within[1]})")
 
 
-def _by_aside(name: str, bare: str, remark: str) -> Meaning | None:
+def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
     """Read a ``name`` that consists of the words ``bare`` and, in brackets, ``remark``. This may be the specimen or
     form of the examination ("Glucose (urine)"), what the name abbreviates, or a remark. None where nothing fits."""
     # "Coombs test (direct and indirect)" are two.
-    joined = [_by_name(f"{part} {bare}") for part in joined_parts(remark)]
+    joined = [_read_by_name(f"{part} {bare}") for part in joined_parts(remark)]
     terms = dict.fromkeys(term for one in joined if one for term in one.terms)
     if len(terms) == len(joined) > 1:
         return Meaning(tuple(terms), "alias")
     both = (f"{remark} {bare}", f"{bare} {remark}")
     if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
-        known = map(_by_name, (*both, bare))
-        return next((one for one in known if one and one.term and _class(bare) == class_of(one.term)), None)
+        known = map(_read_by_name, (*both, bare))
+        return next((one for one in known if one and one.term and _classify(bare) == class_of(one.term)), None)
     # The first wording that is an examination, else those that the brackets list: "Anemia labs (iron, ferritin)".
     is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
     wordings = [*both, bare, *[remark] * is_name]
-    agreeing = (_if_axes_agree(name, _by_name(wording) or _imaging(wording)) for wording in wordings)
-    found = next(filter(None, agreeing), None) or (_joined(remark) if is_name else None)
+    agreeing = (_check_axes(name, _read_by_name(wording) or _find_imaging(wording)) for wording in wordings)
+    found = next(filter(None, agreeing), None) or (_read_joined(remark) if is_name else None)
     # "Estrogen (Estradiol)": the brackets say which.
-    own = _listed(remark) if words_of(remark) - _GENERIC - _ANTIBODY else None
+    own = _look_up(remark) if words_of(remark) - _GENERIC - _ANTIBODY else None
     is_alike = own and own.term and found and found.term and class_of(own.term) == class_of(found.term)
     return own if own and is_alike and own.how != "analyte" else found
 
@@ -431,16 +436,16 @@ def joined_parts(name: str) -> list[str]:
     return list(filter(str.strip, _PATTERN.joint.split(name)))
 
 
-def _joined_listed(name: str) -> Meaning | None:
+def _read_joined_known(name: str) -> Meaning | None:
     """Read a name that joins several examinations by a plus, or by another word if each part is the name of a known
     examination ("CSF analysis and cytology"). This has to come before the name is read by all its words, which may be
     those of another examination. None for any other name, and for the name of a single known examination."""
-    is_joined = " + " in name or all(map(_listed, joined_parts(name)))
-    both = _joined(name) if is_joined else None
+    is_joined = " + " in name or all(map(_look_up, joined_parts(name)))
+    both = _read_joined(name) if is_joined else None
     return both if both and not both.kind and len(both.terms) > 1 else None
 
 
-def _joined(name: str) -> Meaning | None:
+def _read_joined(name: str) -> Meaning | None:
     """Read a name that joins several examinations: "CRP and ESR", "EMG/NCS". Each part must be understood, alone, with
     the specimen of the first part ("urine culture and sodium"), with the last word ("hip and knee X-ray"), or by its
     class. None for any other name."""
@@ -455,10 +460,10 @@ def _joined(name: str) -> Meaning | None:
     ends_in_specimen = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
     # "CMV (IgM & IgG)" joins what is within the brackets.
     aside = _PATTERN.aside.search(name)
-    if ends_in_specimen or not 2 <= len(parts) <= _JOINED or (aside and _PATTERN.joint.search(aside[1])):
+    if ends_in_specimen or not 2 <= len(parts) <= _MOST_JOINED or (aside and _PATTERN.joint.search(aside[1])):
         return None
     head = next((word for word in reversed(parts[-1].split()) if word.casefold() not in _FILLERS), "")
-    meanings = [_one_of_joined(part, first, head) or Meaning(kind=_class(part)) for part in parts]
+    meanings = [_read_part(part, first, head) or Meaning(kind=_classify(part)) for part in parts]
     terms = [term for one in meanings for term in one.terms]
     kinds = {one.kind for one in meanings} - {""}
     if not terms or len(kinds) > 1 or Meaning() in meanings:
@@ -469,22 +474,23 @@ def _joined(name: str) -> Meaning | None:
     return Meaning(tuple(terms), "alias", "".join(kinds), whole=False)
 
 
-def _one_of_joined(part: str, first: str, head: str) -> Meaning | None:
+def _read_part(part: str, first: str, head: str) -> Meaning | None:
     """Read one ``part`` of a name that joins several. The specimen in the ``first`` part and the last word of the name,
     ``head``, may belong to every part. None where the part is not understood."""
-    part = part if _listed(part) else _rewritten(part)
+    part = part if _look_up(part) else _rewrite_name(part)
     with_head = f"{part} {head}"
     wordings = [with_head, part] if words_of(part) <= BLOOD or is_specimen(part) else [part]
     lead = _PATTERN.lead.match(normalise(first)) if "stain" not in words_of(part) else None
     if lead and not _axes_in(_respell(part)) & _SPECIMENS:
-        wordings.insert(0, _rewritten(f"{lead[0]} {part}"))
-    return next(filter(None, map(_by_name, wordings)), None) or _imaging(part) or _regions(part) or _by_words(with_head)
+        wordings.insert(0, _rewrite_name(f"{lead[0]} {part}"))
+    found = next(filter(None, map(_read_by_name, wordings)), None)
+    return found or _find_imaging(part) or _find_regions(part) or _match_words(with_head)
 
 
 # What is left: fewer words, other words, a kind.
 
 
-def _by_head(name: str) -> Meaning | None:
+def _match_procedure(name: str) -> Meaning | None:
     """Read a biopsy, culture or other procedure whose known name has fewer words than this one. Of several such
     examinations the one with most words is meant; None without any."""
     words = words_of(name)
@@ -494,32 +500,32 @@ def _by_head(name: str) -> Meaning | None:
     # Examinations all of whose words, with a procedure among them, are in the name.
     fitting = {
         known: entry[0]
-        for known, entry in (_index() if heads else {}).items()
+        for known, entry in (_index_by_words() if heads else {}).items()
         if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
     }
     # A biopsy by endoscope is a biopsy.
     best = max([known for known in fitting if "biopsy" in known] or fitting, key=len, default=None)
-    return _if_axes_agree(name, Meaning((fitting[best],), "alias", whole=False)) if best else None
+    return _check_axes(name, Meaning((fitting[best],), "alias", whole=False)) if best else None
 
 
-def _of_any_specimen(name: str) -> Meaning | None:
+def _match_any_specimen(name: str) -> Meaning | None:
     """Read a culture, stain, antibody, ... with a specimen in its name, where all specimens have one billing code. A
     culture of a specimen without a code of its own is the Bacterial Culture. None for any other name."""
     words = words_of(name)
     # The name without its specimen.
-    is_sampled = compiled(_SAMPLED).fullmatch
+    is_sampled = compiled(_SAMPLED_WORD).fullmatch
     rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not is_sampled(word))
-    entry = _indexed(rest, name) if rest < words and not rest <= _ANTIBODY else None
-    if entry and entry[1] != "analyte" and _has_any_specimen(entry[0]):
-        return Meaning((entry[0],), "alias", whole=False)
+    term, how = (_look_up_words(rest, name) if rest < words and not rest <= _ANTIBODY else None) or (None, "")
+    if term and how != "analyte" and _has_any_specimen(term):
+        return Meaning((term,), "alias", whole=False)
     # A culture from a place that no culture is called by is that of "any other source".
-    is_culture = normalise(name).endswith((" culture", " cultures"))
-    if not is_culture or words & {word for known in _index() if "culture" in known for word in known - {"culture"}}:
+    if not normalise(name).endswith((" culture", " cultures")):
         return None
-    return Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False)
+    called = {word for known in _index_by_words() if "culture" in known for word in known - {"culture"}}
+    return None if words & called else Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False)
 
 
-def _by_target(name: str) -> Meaning | None:
+def _match_target(name: str) -> Meaning | None:
     """Read a name that only says what is looked for ("Rubella": its antibody, "HFE": the gene), or that states a
     purpose ("Amniocentesis for Rh sensitization"). None where no examination fits, or several do."""
     words, plain = words_of(name), _respell(name)
@@ -527,22 +533,22 @@ def _by_target(name: str) -> Meaning | None:
     targets = ("antibody", "virus antibody", "antigen", "gene")[: 2 if "titer" in plain else None]
     # The name with each of these added, where exactly one examination fits.
     if _are_telling(words) and not words <= _GENERIC:
-        senses = filter(None, (_if_axes_agree(name, _by_words(f"{name} {target}")) for target in targets))
+        senses = filter(None, (_check_axes(name, _match_words(f"{name} {target}")) for target in targets))
         fitting = {sense.terms for sense in senses if plain.startswith("anti") or _is_looked_for(sense.terms[0])}
         if len(fitting) == 1:
             return Meaning(fitting.pop(), "alias", whole=False)
     if "titer" in plain and compiled(_ORGANISM).search(plain) and "antibody" not in words:
-        return _by_head(f"{name} antibody")
+        return _match_procedure(f"{name} antibody")
     without_purpose = _PATTERN.purpose.sub("", name)
-    return None if is_specimen(without_purpose) else _if_axes_agree(name, _by_name(without_purpose))
+    return None if is_specimen(without_purpose) else _check_axes(name, _read_by_name(without_purpose))
 
 
 def _is_looked_for(term: Term) -> bool:
     """Whether an examination is named by the organism or the gene for which it looks."""
-    return compiled(_ORGANISM).search(_all_names(term)) is not None or class_of(term) == "genetic test"
+    return compiled(_ORGANISM).search(_join_names(term)) is not None or class_of(term) == "genetic test"
 
 
-def _respelt(name: str) -> Meaning | None:
+def _correct_words(name: str) -> Meaning | None:
     """Read the name with its unknown words completed or corrected; None where no word can be changed."""
     respelt = _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
     return _read(respelt) if respelt != name.casefold() else None
@@ -553,10 +559,10 @@ def _nearest_word(word: str) -> str:
     """Return the only word of known examination names that begins with ``word`` or differs from it by one letter.
     ``word`` itself is returned where it is known or too short, and where there is no such word or more than one."""
     words = _listed_words()
-    if word in _known_words() or len(word) < _COMPLETED:
+    if word in _known_words() or len(word) < _LEAST_COMPLETED:
         return word
     near = [known for known in words if known.startswith(word)]
-    if len(word) >= _CORRECTED:
+    if len(word) >= _LEAST_CORRECTED:
         near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1, limit=None)]
     return min(near) if len({singular(known) for known in near}) == 1 else word
 
@@ -575,11 +581,12 @@ def _listed_words() -> frozenset[str]:
     return frozenset(_WORD.findall(" ".join([*examinations().spellings, *examinations().parts]).casefold()))
 
 
-def _by_kind(name: str) -> Meaning | None:
+def _match_kind(name: str) -> Meaning | None:
     """Read a name of a kind whose members have no billing codes, such as "Foovirus antibody" (antibody to any virus):
     it means the examination whose code is used for all of them. None for any other name. The match is an ``analyte``,
     so that two names of a kind stay different quantities."""
-    term = next((examination for pattern, examination in _UNLISTED if compiled(pattern).match(_respell(name))), None)
+    plain = _respell(name)
+    term = next((examination for pattern, examination in _UNLISTED_KINDS if compiled(pattern).match(plain)), None)
     return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
 
 
@@ -589,10 +596,11 @@ def _by_kind(name: str) -> Meaning | None:
 def class_of(term: Term) -> str:
     """Return the class of an examination, such as ``culture`` or ``ct``. Names without a price of their own get the
     median price of their class."""
-    return _class(term.name) or {"laboratory": "laboratory test", "microbiology": "culture"}.get(term.kind, term.kind)
+    class_of_kind = {"laboratory": "laboratory test", "microbiology": "culture"}
+    return _classify(term.name) or class_of_kind.get(term.kind, term.kind)
 
 
-def _class(name: str) -> str:
+def _classify(name: str) -> str:
     """Return the class that a name says, even where no examination is known: a modality, ``biopsy``, ``culture``, ...;
     empty for none."""
     plain = _respell(name)

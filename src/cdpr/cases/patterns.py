@@ -21,18 +21,18 @@ def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
     """
     table: dict[str, Any] = {}
     for name, entry in entries.items():
-        table[name] = _filled(entry, table)
+        table[name] = _fill_entry(entry, table)
     return table
 
 
-def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
+def _fill_entry(entry: Any, known: Mapping[str, Any]) -> Any:
     """Return one entry of a table for :func:`fill` (a text, or texts in lists and dictionaries) with its placeholders
     filled. ``known`` has the entries above it, which are filled already."""
     if isinstance(entry, str):
         return _PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), "|".join(entry.splitlines()))
     if isinstance(entry, list):
-        return [_filled(part, known) for part in entry]
-    return {name: _filled(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
+        return [_fill_entry(part, known) for part in entry]
+    return {name: _fill_entry(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
 
 
 # A regular expression is compiled when it is first used: most jobs read no name of an examination, and the hundreds of
@@ -55,8 +55,8 @@ class Patterns:
 
 
 def any_of(rules: Rules) -> str:
-    """One expression that finds something where any of ``rules`` does, in a fraction of the time. Their expressions may
-    have neither references to groups nor alternatives outside of groups."""
+    """Join the expressions of ``rules`` to one that finds something where any of them does, in a fraction of the time.
+    They must have neither references to groups nor alternatives outside of groups."""
     at_words = "|".join(pattern[2:] for pattern, _ in rules if pattern.startswith(r"\b"))  # tried at words alone
     return "|".join([rf"\b(?:{at_words})", *(pattern for pattern, _ in rules if not pattern.startswith(r"\b"))])
 

@@ -97,7 +97,7 @@ def iterate_records(path: str | Path, split: str | None = None) -> Iterator[Case
                 named_split = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
                 if named_split is not None and named_split[1] != split:
                     continue
-                record = _parse(path, number, line)
+                record = _parse_record(path, number, line)
                 if record.note_id in first_lines:
                     raise RecordError(f"{path}:{number}: its note_id is also in line {first_lines[record.note_id]}")
                 first_lines[record.note_id] = number
@@ -107,7 +107,7 @@ def iterate_records(path: str | Path, split: str | None = None) -> Iterator[Case
             raise RecordError(f"{path}:{number + 1}: not UTF-8 ({error.reason})") from error
 
 
-def _parse(path: Path, number: int, line: str) -> CaseRecord:
+def _parse_record(path: Path, number: int, line: str) -> CaseRecord:
     """Read the record in ``line``, which is line ``number`` of the file ``path``. Raises RecordError, naming file, line
     and field."""
     try:

@@ -14,7 +14,7 @@ _FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Commen
 # "Sodium: Value: 128", "Units: mmol/L"
 _SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_FIELDS) + r"): (?P<text>.*)$")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
-_LISTED = re.compile(  # "Serum sodium 128 mmol/L (135-145)"
+_LIST_ITEM = re.compile(  # "Serum sodium 128 mmol/L (135-145)"
     r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?"
     r"\((?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)\)"
 )
@@ -105,7 +105,7 @@ def parse_analytes(text: str) -> list[Analyte]:
 def _parse_list(text: str) -> list[Analyte]:
     """Read the analytes in a list such as ``Serum sodium 128 mmol/L (135-145); ...``. Returns an empty list where any
     part has another form."""
-    matches = [_LISTED.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
+    matches = [_LIST_ITEM.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
     parts = [match.groups() for match in matches if match]
     if len(parts) < len(matches):
         return []

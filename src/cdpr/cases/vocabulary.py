@@ -90,7 +90,7 @@ class Vocabulary:
         return text if term is None or term.kind == "physical" else term.name
 
 
-def _load(name: str) -> Vocabulary:
+def _load_vocabulary(name: str) -> Vocabulary:
     """Read a vocabulary (terms with their aliases) from the table ``name`` in ``cases/data``, which has one term a
     row."""
     rows, more = shipped_table("cdpr.cases", "data", name), ("parts", "holds")
@@ -109,10 +109,10 @@ def _split_cell(cell: str) -> tuple[str, ...]:
 def examinations() -> Vocabulary:
     """Return the vocabulary of examinations (``data/examinations.csv``): all that have a price, and the items of the
     physical examination. It is read once."""
-    return _load("examinations.csv")
+    return _load_vocabulary("examinations.csv")
 
 
 @functools.cache
 def diagnoses() -> Vocabulary:
     """Return the vocabulary of diagnoses (``data/diagnoses.csv``). It is read once."""
-    return _load("diagnoses.csv")
+    return _load_vocabulary("diagnoses.csv")

@@ -16,7 +16,7 @@ from .fee_schedules import NATIONAL, Schedule, read_clfs, read_opps, read_pfs
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")
 FILES = ("clfs", "pfs", "gpci", "opps")
-_LISTED = 100
+_MOST_LISTED = 100  # rejected rows of one file in the report
 
 
 def build_catalogue(settings: Settings, job: Job) -> None:
@@ -27,7 +27,7 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     for a file that cannot be read, or that sets no price.
     """
     inputs = {name: job.inputs[name] for name in FILES if name in job.inputs}
-    schedules = _read(settings.data.fee_schedules, inputs)
+    schedules = _read_schedules(settings.data.fee_schedules, inputs)
     folder = job.out["catalogue"]
     unchanged = write_catalogue(folder, schedules, load_catalogue().prices)
     prices, reports = load_catalogue(folder).prices, {}
@@ -35,7 +35,7 @@ def build_catalogue(settings: Settings, job: Job) -> None:
         names = {coded.examination for coded in examination_codes() if coded.schedule == kind}
         priced = len(names.difference(unchanged))
         if kind in schedules:
-            reports[kind] = _report(schedules[kind], priced, len(names))
+            reports[kind] = _describe_schedule(schedules[kind], priced, len(names))
         else:
             print(f"{kind}: not given; {len(names)} examinations keep the shipped rates")
     report = {
@@ -71,8 +71,8 @@ def write_catalogue(
         usd = schedule.rate(coded.hcpcs) if schedule else None
         if schedule and usd is not None:
             origin = schedule.source, schedule.year, coded.billing_group
-            fit, office = (schedule.locality, coded.confidence), price.office if price else None
-            price = Price(coded.examination, coded.hcpcs, usd, *origin, "name", *fit, office)
+            fit = schedule.locality, coded.confidence, price.office if price else None
+            price = Price(coded.examination, coded.hcpcs, usd, *origin, "name", *fit)
         else:
             unchanged.append(coded.examination)
         if price is None:
@@ -87,7 +87,7 @@ def write_catalogue(
     return unchanged
 
 
-def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
+def _read_schedules(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
     """Read the fee schedules in the files ``inputs``; returns them by kind, such as ``CLFS``. ``chosen`` are the user's
     settings of these files. Raises TableError for a file that cannot be read or used."""
     if "gpci" in inputs and "pfs" not in inputs:
@@ -98,7 +98,7 @@ def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
     return {kind: read(inputs[kind.lower()]) for kind, read in readers.items() if kind.lower() in inputs}
 
 
-def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:
+def _describe_schedule(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:
     """Describe what a file of rates gave, as a dictionary for ``schedules.json``, and print it in one line. ``priced``
     of the ``examinations`` of its kind got their price from it. Raises TableError if none did."""
     kind, rates, left_out = schedule.kind, len(schedule.rates), dict(sorted(schedule.left_out.items()))
@@ -118,7 +118,7 @@ def _report(schedule: Schedule, priced: int, examinations: int) -> dict[str, obj
         "rates": rates,
         "left_out": left_out,
         "rejected": len(schedule.rejected),
-        "rejected_rows": schedule.rejected[:_LISTED],
+        "rejected_rows": schedule.rejected[:_MOST_LISTED],
         "notes": schedule.notes,
         "examinations": priced,
     }

@@ -35,11 +35,11 @@ _DATE = re.compile(r"20\d\d(0[1-9]|1[0-2])\d\d")
 _YEAR = re.compile(r"\bCY\s*(20\d\d)\b")
 _CENT = Decimal("0.01")
 _DEAREST = Decimal(9_999_999)  # US dollars; dearer is a date or a number of another kind
-_WHOLE = 50  # rates from which on a schedule is judged as a whole
-_FEW = 0.1  # share of rows that may differ from the others in what all should share
+_LEAST_JUDGED = 50  # rates from which on a schedule is judged as a whole
+_FEW_SHARE = 0.1  # share of rows that may differ from the others in what all should share
 _LAYOUT = parse_yaml(shipped_text(__package__, "fee_schedules.yaml"))
 _UNITS, _INDICES = _LAYOUT["units"], _LAYOUT["indices"]
-_NAMES = "do the columns stand under their names?"
+_ASK_FOR_NAMES = "do the columns stand under their names?"
 
 
 # Tables as published: CSV files and workbooks with titles, stacked headers and footnotes.
@@ -127,7 +127,7 @@ def read_sheet(path: Path) -> list[Row]:
         with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts that are not read
             rows = load_workbook(file, read_only=True, data_only=True).worksheets[0].iter_rows(values_only=True)
-            return [(line, [_text(cell) for cell in row]) for line, row in enumerate(rows, 1)]
+            return [(line, [_cell_text(cell) for cell in row]) for line, row in enumerate(rows, 1)]
     except OSError as error:
         raise TableError(f"{path}: cannot be read: {error.strerror or error}") from error
     except zipfile.BadZipFile as error:
@@ -136,7 +136,7 @@ def read_sheet(path: Path) -> list[Row]:
         raise TableError(f"{path}: damaged sheet or no xlsx workbook ({error}); fetch or save it anew") from error
 
 
-def _text(cell: Any) -> str:
+def _cell_text(cell: Any) -> str:
     """Return a cell of a workbook as text. A number has 15 digits, as a spreadsheet displays it, and no exponent:
     5.355, stored as 5.3549999999999995, is then rounded as published."""
     if isinstance(cell, float):
@@ -208,8 +208,8 @@ class Schedule:
             raise TableError(f"{self.path}: {bad} of {self.rows} rows cannot be read; the first: {self.rejected[0]}")
         if not self.rates:
             raise TableError(f"{self.path}: no row has a rate; is the file whole?")
-        if len(self.rates) >= _WHOLE and (odd := self._oddity()):
-            raise TableError(f"{self.path}: {odd}; {_NAMES}")
+        if len(self.rates) >= _LEAST_JUDGED and (odd := self._find_oddity()):
+            raise TableError(f"{self.path}: {odd}; {_ASK_FOR_NAMES}")
         return self
 
     def _add(self, code: str, modifier: str, price: Decimal | str) -> None:
@@ -232,7 +232,7 @@ class Schedule:
             self.left_out["repeated"] += 1
         self.rates[code, modifier] = usd
 
-    def _oddity(self) -> str | None:
+    def _find_oddity(self) -> str | None:
         """Say why these cannot be the columns of codes, modifiers and prices: every row has a modifier, most prices are
         equal, or their median is implausible. None where nothing is odd."""
         if all(modifier for _, modifier in self.rates):
@@ -263,14 +263,14 @@ def read_clfs(path: Path) -> Schedule:
     """
     table = Table(path, read_csv(path), "YEAR", "HCPCS", kind="the CLFS file")
     rows = table.select("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR", "EFF_DATE")
-    year = _prevailing(rows, "YEAR", table.path, "year", "give the file of one year")
+    year = _find_prevailing(rows, "YEAR", table.path, "year", "give the file of one year")
     latest = max(filter(_DATE.fullmatch, (cells["EFF_DATE"] for _, cells in rows)), default="")
-    release = f"Q{(int(latest[4:6]) + 2) // 3}" if latest else ""
+    release = f"Q{(int(latest[4:6]) + 2) // 3}" if latest else ""  # by the month of YYYYMMDD
 
     def price(cells: Cells) -> Decimal | str:
         """Return the US dollars of a row, or the reason why it has none; raises BadRow for a row of another year."""
         _check_same(cells, "YEAR", year)
-        usd = _amount(cells, "RATE")
+        usd = _read_amount(cells, "RATE")
         return "locally priced" if cells["INDICATOR"] == "L" else usd or "rate of 0"
 
     return Schedule("CLFS", table.path, year, release).fill(rows, price)
@@ -289,7 +289,7 @@ def read_opps(path: Path) -> Schedule:
 
     def price(cells: Cells) -> Decimal | str:
         """Return the US dollars of a row, or the reason why it has none."""
-        usd = _amount(cells, "PAYMENT RATE") if cells["PAYMENT RATE"] else None
+        usd = _read_amount(cells, "PAYMENT RATE") if cells["PAYMENT RATE"] else None
         return usd or f"no rate, status {cells['SI'] or 'blank'}"
 
     return Schedule("OPPS", table.path, next(years, "")).fill(rows, price)
@@ -317,10 +317,10 @@ def read_pfs(
         raise TableError(f"{gpci}: sets nothing for national prices; {remedy}")
     if locality != NATIONAL and gpci is None:
         raise TableError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
-    schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
+    schedule = Schedule("PFS", table.path, *_read_release(table), locality=locality)
     indices = (Decimal(1),) * 3 if gpci is None else read_gpci(gpci, locality, schedule.year)
     rows = table.select("HCPCS", "MOD", "STATUS CODE", "CONV FACTOR", *_UNITS)
-    printed = None if conversion_factor else _printed_factor(rows, table.path)
+    printed = None if conversion_factor else _read_printed_factor(rows, table.path)
     factor = Decimal(printed or str(conversion_factor))
 
     def in_usd(*units: Decimal) -> Decimal:
@@ -333,7 +333,7 @@ def read_pfs(
         units that do not add up to their total, and for another conversion factor than in the other rows."""
         if printed:
             _check_same(cells, "CONV FACTOR", printed)
-        work, expense, malpractice, total, capped_expense, capped_malpractice = (_amount(cells, n) for n in _UNITS)
+        work, expense, malpractice, total, capped_expense, capped_malpractice = (_read_amount(cells, n) for n in _UNITS)
         if work + expense + malpractice != total:
             raise BadRow("work, non-facility PE and MP do not add up to the non-facility total")
         if cells["STATUS CODE"] not in _LAYOUT["paid"]:
@@ -347,19 +347,19 @@ def read_pfs(
     return schedule.fill(rows, price)
 
 
-def _printed_factor(rows: Sequence[tuple[int, Cells]], path: Path) -> str:
+def _read_printed_factor(rows: Sequence[tuple[int, Cells]], path: Path) -> str:
     """Return the conversion factor (US dollars per unit) that nearly all ``rows`` of a file print. Raises TableError
     where they differ or it is implausible."""
     advice, (low, high) = "set data.fee_schedules.conversion_factor", _LAYOUT["factors"]
-    factor = _prevailing(rows, "CONV FACTOR", path, "conversion factor", advice)
-    usd = _decimal(factor)
+    factor = _find_prevailing(rows, "CONV FACTOR", path, "conversion factor", advice)
+    usd = _parse_decimal(factor)
     if usd is None or not low <= usd <= high:
         problem = f"field 'CONV FACTOR': {factor[:20]!r} are no US dollars per unit, {low} to {high}"
-        raise TableError(f"{path}: {problem}; {_NAMES} Else {advice}")
+        raise TableError(f"{path}: {problem}; {_ASK_FOR_NAMES} Else {advice}")
     return factor
 
 
-def _release(table: Table) -> tuple[str, str]:
+def _read_release(table: Table) -> tuple[str, str]:
     """Return year and release in the title of a file of the Physician Fee Schedule, such as ``2025`` and ``RVU25D``;
     empty texts where the title does not say."""
     for title in (plain(" ".join(row)) for row in table.titles):
@@ -394,10 +394,10 @@ def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
     # Check the three indices of the locality.
     line, cells = known[locality]
     for column, (low, high) in zip(columns, _INDICES.values(), strict=True):
-        index = _decimal(cells[column])
+        index = _parse_decimal(cells[column])
         if index is None or not Decimal(low) <= index <= Decimal(high):
             problem = f"{cells[column][:20]!r} under {column!r} is no index from {low} to {high}"
-            raise TableError(f"{path}:{line}: {problem}; {_NAMES}")
+            raise TableError(f"{path}:{line}: {problem}; {_ASK_FOR_NAMES}")
     return tuple(Decimal(cells[column]) for column in columns)
 
 
@@ -412,20 +412,20 @@ def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
         raise TableError(f"{table.path}:{table.line}: {problem}; set data.fee_schedules.gpci to that year's file")
 
 
-def _amount(cells: Cells, name: str) -> Decimal:
+def _read_amount(cells: Cells, name: str) -> Decimal:
     """Return the cell ``name`` of a row as a number of at least 0. Raises BadRow for any other text."""
-    usd = _decimal(cells[name])
+    usd = _parse_decimal(cells[name])
     if usd is None:
         raise BadRow(f"field {name!r}: {cells[name][:20]!r} is not an amount")
     return usd
 
 
-def _decimal(text: str) -> Decimal | None:
+def _parse_decimal(text: str) -> Decimal | None:
     """Return an amount such as ``$1,234.50`` as a number; None for any other text."""
     return Decimal(text.lstrip("$").replace(",", "")) if _AMOUNT.fullmatch(text) else None
 
 
-def _prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: str, advice: str) -> str:
+def _find_prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: str, advice: str) -> str:
     """Return the most frequent cell of column ``name``, which nearly all rows share; empty where no row has one.
 
     ``what`` (the year, ...) and ``advice`` are words for the error message. Raises TableError when more than a tenth of
@@ -435,7 +435,7 @@ def _prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: 
     if not counts:
         return ""
     prevailing, times = counts.most_common(1)[0]
-    if counts.total() - times > _FEW * counts.total():
+    if counts.total() - times > _FEW_SHARE * counts.total():
         examples = ", ".join(sorted(value[:20] for value, _ in counts.most_common(4)))
         raise TableError(f"{path}: rows of more than one {what} ({examples}); {advice}")
     return prevailing

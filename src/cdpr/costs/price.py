@@ -28,7 +28,7 @@ _GROUP_PRICE: dict[str, Callable[[Iterable[float]], float]] = {
     "sum": lambda usd: round(math.fsum(usd), 2),
     "first": lambda usd: next(iter(usd)),
 }
-_RESEMBLES = 75  # of 100, below which a name has no nearest known one
+_LEAST_SCORE = 75  # of 100, below which a name has no nearest known one
 
 
 def map_costs(settings: Settings, job: Job) -> None:
@@ -107,6 +107,7 @@ def charge(case: CaseRecord, ordered: Collection[str], exam_key: str) -> float:
 
 def whole_record_usd(case: CaseRecord) -> float:
     """Sum the US dollars of all examinations of a record, each billing group charged once."""
+    # An examination without a group is one of its own.
     groups = {case.exam_billing_group.get(exam) or (exam,): usd for exam, usd in case.exam_cost_map.items()}
     return math.fsum(groups.values())
 
@@ -136,8 +137,8 @@ def coverage(
             "paper_usd": catalogue.paper.get(price.examination, ""),
             "billing_group": price.group or "",
         }
-        # Unknown names may be a patient's words.
-        (pools.setdefault(price.how, []) if pool_unknown and not _is_known(key) else rows).append(row)
+        is_pooled = pool_unknown and not _is_known(key)  # unknown names may be a patient's words
+        (pools.setdefault(price.how, []) if is_pooled else rows).append(row)
     # One row for each way of pricing, with the mean price over cases.
     for how, pool in sorted(pools.items()):
         cases = sum(row["cases"] for row in pool)
@@ -176,13 +177,13 @@ def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
     none is similar, and for a name that is only a specimen."""
     if is_specimen(name) or words_of(name) <= BLOOD:
         return None  # "serum" resembles every examination of serum
-    known = _known(catalogue)
-    best = process.extractOne(normalise(name), known.keys(), scorer=fuzz.token_sort_ratio, score_cutoff=_RESEMBLES)
-    return (known[best[0]], round(best[1], 1)) if best else None
+    known = _index_names(catalogue)
+    best = process.extractOne(normalise(name), known.keys(), scorer=fuzz.token_sort_ratio, score_cutoff=_LEAST_SCORE)
+    return (known[best[0]], round(best[1], 1)) if best else None  # (spelling, similarity, index)
 
 
 @functools.lru_cache(maxsize=4)
-def _known(catalogue: Catalogue) -> dict[str, str]:
+def _index_names(catalogue: Catalogue) -> dict[str, str]:
     """Return the names of all priced examinations by each of their normalised spellings, and each quantity that they
     report under its own name."""
     # A canonical or other name replaces a part.

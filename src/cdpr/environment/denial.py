@@ -38,6 +38,7 @@ def _class_regex(name: str) -> str:
     """Write a regular expression that matches any word of the class ``name`` of ``denial.yaml``. Words in Latin letters
     match as whole words only. Chinese words match anywhere, because Chinese has no spaces."""
     words = _word_classes()[name]
+    # From 一 to 鿿 are all Chinese characters.
     latin = [text for text in words if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
     others = [text for text in words if text not in latin]
     whole_words = rf"(?<![^\W_])(?:{'|'.join(latin)})(?![^\W_])"  # no letter or digit before or after

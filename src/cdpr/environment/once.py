@@ -46,7 +46,7 @@ class Once(Generic[T]):
         if key not in self.results:
             if key not in self._tasks:
                 self._tasks[key] = asyncio.create_task(self._compute(key, compute))
-            await asyncio.shield(self._tasks[key])  # so that a cancelled call does not cancel it for the others
+            await asyncio.shield(self._tasks[key])  # cancelling this call does not cancel the task for others
         return self.results[key]
 
     async def _compute(self, key: str, compute: Callable[[], Awaitable[T]]) -> None:

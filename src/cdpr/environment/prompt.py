@@ -48,7 +48,7 @@ def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
     """Write the user message after a step: its observation in words, such as "Result of CBC: WBC high". With ``forced``
     it also says that a diagnosis must follow. The compact style writes only the shortened result, or the kind of an
     observation without one, such as "over budget"."""
-    answer, name = step.observation, getattr(step.action, "name", "")
+    answer, name = step.observation, getattr(step.action, "name", "")  # of the requested examination; else empty
     if settings.style == "compact":
         return compact_result(answer.text) if answer.kind in ("result", "repeat") else answer.kind.replace("_", " ")
     texts = {

@@ -17,6 +17,7 @@ _VERB = re.compile(r"ACTION\s*:\W*(REQUEST[_ ]TEST|FINAL[_ ]DIAGNOSIS)", re.IGNO
 _TEST = re.compile(r"^\W*Test needed\W*:[ \t*]*(.+)$", re.IGNORECASE | re.MULTILINE)
 _DIAGNOSIS = re.compile(r"^\W*Diagnosis\W*:[ \t*]*(.+)$", re.IGNORECASE | re.MULTILINE)
 _COMPACT = re.compile(r"^\W*(REQUEST_TEST|FINAL_DIAGNOSIS)\s*:\s*(.+)$", re.MULTILINE)
+# Characters around an argument that are no part of it: spaces, quotation marks, Markdown, a final full stop.
 _DECORATION = " \t\r\n*`_\"'[]<>."
 
 

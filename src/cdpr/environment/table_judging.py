@@ -100,9 +100,9 @@ def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
     alternatives = list(filter(None, stripped))
     if len(alternatives) > 1:
         return alternatives[0], True
-    row = [name.strip(" .") for name in _COMMA.split(diagnosis.strip())]
-    if len(row) > 2 and all(map(diagnoses().find, row)):
-        return row[0], True
+    names = [name.strip(" .") for name in _COMMA.split(diagnosis.strip())]
+    if len(names) > 2 and all(map(diagnoses().find, names)):
+        return names[0], True
     return (alternatives[0] if alternatives else diagnosis), False
 
 
@@ -181,7 +181,7 @@ class TableMatcher:
         similarity is below ``fuzzy_cutoff``. ``by_spelling`` are the keys by their normalised spelling."""
         same_digits = [name for name in by_spelling if _extract_digits(name) == _extract_digits(requested)]
         best = process.extractOne(requested, same_digits, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
-        return by_spelling[best[0]] if best else ()
+        return by_spelling[best[0]] if best else ()  # (name, similarity, index), or None
 
 
 def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
@@ -190,10 +190,10 @@ def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:
     Returns None where there is no such key."""
     if request.term is None or request.how == "analyte":  # several examinations, or a single quantity of one
         return None
-    canonical = normalise(request.terms[0].name)
+    canonical = normalise(request.term.name)
     same = [key for key in keys if _find_examination(key) is request.term]
     named_canonically = next((key for key in same if normalise(key) == canonical), None)
-    is_panel = bool(request.terms[0].parts)
+    is_panel = bool(request.term.parts)
     return named_canonically if named_canonically or is_panel else next(iter(same), None)
 
 

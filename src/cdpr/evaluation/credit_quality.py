@@ -177,7 +177,7 @@ class Truth(NamedTuple):
     """Groups of episodes, one group per case, with the true advantages of their decisions.
 
     ``decisions`` lists the decisions that were not forced, each as (group, trajectory, decision). The arrays are in
-    their order, shape [decisions]: ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility,
+    this order, shape [decisions]: ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility,
     ``error`` its standard error. ``ends`` is True where the action is a diagnosis, which ends the episode.
     """
 
@@ -202,8 +202,8 @@ def utility_of(settings: Settings) -> ReturnOf:
 async def sample_groups(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord]
 ) -> list[Group]:
-    """Sample ``training.group_size`` episodes of each case; returns one group of trajectories per case, in their
-    order."""
+    """Sample ``training.group_size`` episodes of each case; returns one group of trajectories per case, in the order of
+    ``cases``."""
     groups: list[Group] = []
     for case in cases:
         seeds = [derive_seed(SEED, "workup", case.note_id, i) for i in range(settings.training.group_size)]
@@ -314,7 +314,7 @@ class CachedPolicy(Policy):
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Return one reply at a state: the one with number 0 for this seed."""
-        return (await self.sample(state, (0,), forced, seed))[0]
+        return (await self.sample(state, (0,), forced, seed))[0]  # the only reply
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Return the replies with these ``numbers`` for a seed, in their order. Only those that are not known yet are

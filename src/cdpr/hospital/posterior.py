@@ -110,7 +110,7 @@ class Interpreter:
             word, states = value.strip(" .;,").casefold(), range(len(finding.states))
             return next((s for s in states if word in map(str.casefold, self.site.every_phrase(finding, s))), None)
         number = _NUMBER.search(value)
-        factor = finding.quantity.si[1] if self.site.si else 1.0
+        factor = finding.quantity.si[1] if self.site.si else 1.0  # from the model's unit to that of the site
         return nearest_interval(finding.intervals, float(number.group()) / factor) if number else None
 
     def _read_value(self, finding: Finding, values: Mapping[str, str | None], text: str) -> str | None:
@@ -233,7 +233,7 @@ class Diagnostician:
         return tables
 
     @functools.cached_property
-    def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
+    def _stacked_outcomes(self) -> tuple[np.ndarray, np.ndarray]:
         """The :attr:`outcomes` of all examinations in one array, shape [all outcomes, D], and the first row of each
         examination in it, shape [E]."""
         starts = np.cumsum([0, *[len(table) for table in self.outcomes[:-1]]])
@@ -243,7 +243,7 @@ class Diagnostician:
         """Compute the expected probability of the likeliest disease after each examination, if it gives a result: E[max
         posterior], shape [..., E] for E examinations. ``posterior`` [..., D] is the distribution over the D diseases
         before the examination."""
-        tables, starts = self._stacked
+        tables, starts = self._stacked_outcomes
         joint = tables * posterior[..., None, :]  # P(outcome, disease), [..., all outcomes, D]
         # P(outcome) max P(disease | outcome) is the largest P(outcome, disease); summed over an examination's outcomes.
         return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)

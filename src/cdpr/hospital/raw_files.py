@@ -23,7 +23,7 @@ def make_hospital(settings: Settings, job: Job) -> None:
     The job's metrics are the sizes in bytes."""
     with ProcessPoolExecutor(_THREADS) as pool:
         # ``list`` waits for all, and raises their errors.
-        list(pool.map(_write, itertools.repeat(settings.hospital), job.out, job.out.values()))
+        list(pool.map(_write_dataset, itertools.repeat(settings.hospital), job.out, job.out.values()))
     for dataset, folder in job.out.items():
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         job.metrics[f"bytes/{dataset}"] = size
@@ -34,10 +34,10 @@ def write_hospital(settings: HospitalSettings, out_dir: str | Path, datasets: It
     """Write the raw files of each of the ``datasets`` to the folder ``OUT_DIR/DATASET``. The default is all data sets
     that the synthetic hospital has."""
     for dataset in datasets:
-        _write(settings, dataset, Path(out_dir) / dataset)
+        _write_dataset(settings, dataset, Path(out_dir) / dataset)
 
 
-def _write(settings: HospitalSettings, dataset: str, folder: Path) -> None:
+def _write_dataset(settings: HospitalSettings, dataset: str, folder: Path) -> None:
     """Write the raw files of one data set to a folder. The settings give the number of cases and the seed."""
     entry = DATASETS[dataset]  # names the function that writes the data set, and the setting with its size
     write: Writer = pkgutil.resolve_name(entry.writer)

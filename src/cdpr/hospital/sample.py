@@ -44,8 +44,7 @@ class Patient:
 def age_table(hospital: Hospital) -> np.ndarray:
     """Compute P(age | disease), shape [diseases, 72], for the ages from 18 to 89 in whole years. It is a truncated
     normal distribution."""
-    mean = np.array([d.age[0] for d in hospital.diseases])[:, None]
-    spread = np.array([d.age[1] for d in hospital.diseases])[:, None]
+    mean, spread = np.array([d.age for d in hospital.diseases]).T[:, :, None]  # each [diseases, 1]
     density = np.exp(-0.5 * ((AGES[None, :] - mean) / spread) ** 2)
     table = density / density.sum(axis=1, keepdims=True)
     table.setflags(write=False)

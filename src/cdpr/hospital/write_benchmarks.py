@@ -22,12 +22,12 @@ RESULT_COLUMNS = "case_id sequence category examination item value unit referenc
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 # Columns of ``cases.csv`` for the sections of the case summary after the first one (``SECTIONS[1:]``), in their order.
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
-_EVERY = 10  # every tenth case names its examinations as the real benchmark does
+_BENCHMARK_NAMES_EVERY = 10  # every tenth case names its examinations as the real benchmark does
 # Purposes of a patient's random number generators (:meth:`Patient.generator`): the style of the case, and the name of
 # its diagnosis in the benchmark's and in the private format. Any numbers do that no other purpose has.
 _STYLE_STREAM, _NAME_STREAM, _PRIVATE_NAME_STREAM = 905, 903, 904
 # Shares of cases whose diagnosis is named by an alias, in these two formats.
-_ALIASES, _PRIVATE_ALIASES = 0.3, 0.4
+_ALIAS_SHARE, _PRIVATE_ALIAS_SHARE = 0.3, 0.4
 
 
 def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
@@ -36,7 +36,7 @@ def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: 
     site = hospital.site(dataset)
     records = []
     for index in range(cases):
-        benchmark_names = dataset == "clinicalbench" and index % _EVERY == _EVERY - 1
+        benchmark_names = dataset == "clinicalbench" and index % _BENCHMARK_NAMES_EVERY == _BENCHMARK_NAMES_EVERY - 1
         record = _write_case(hospital, site, sample_patient(hospital, site, seed, index), benchmark_names)
         records.append(json.dumps(record, ensure_ascii=False))
     write_text(out_dir / f"{dataset}.json", "[\n" + ",\n".join(records) + "\n]\n")
@@ -49,7 +49,7 @@ def _write_case(hospital: Hospital, site: Site, patient: Patient, benchmark_name
     laboratory, imaging = _write_results(hospital, style, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
     term, number = diagnoses().spellings[normalise(disease)], patient.index + 1
-    diagnosis = term.aliases[0] if patient.generator(_NAME_STREAM).random() < _ALIASES else disease
+    diagnosis = term.aliases[0] if patient.generator(_NAME_STREAM).random() < _ALIAS_SHARE else disease
     department = _DATA["departments"].get(term.kind, "Internal Medicine")
     fields = {"number": number, "department": department, "diagnosis": diagnosis, "disease": disease.lower()}
     case = {name: text.format(**fields) for name, text in _DATA["case"].items()}
@@ -141,7 +141,7 @@ def _case_row(hospital: Hospital, site: Site, patient: Patient) -> dict:
     """Write a patient as a row of ``cases.csv``: a dictionary by column."""
     history = write_history(hospital, site, patient)
     diagnosis = hospital.diseases[patient.disease].name
-    if patient.generator(_PRIVATE_NAME_STREAM).random() < _PRIVATE_ALIASES:
+    if patient.generator(_PRIVATE_NAME_STREAM).random() < _PRIVATE_ALIAS_SHARE:
         diagnosis = diagnoses().spellings[normalise(diagnosis)].aliases[0]
     return {
         "case_id": f"PH{patient.index + 1:05d}",

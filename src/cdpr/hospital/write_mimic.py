@@ -26,7 +26,7 @@ _DATA = read_data("mimic_iv")
 COLUMNS: dict[str, list[str]] = _DATA["columns"]
 # Probabilities: that a patient comes twice, that a row lacks ``hadm_id``, that a laboratory examination is repeated,
 # and that a value has the second item number of its label.
-SECOND_ADMISSION, NO_ADMISSION_ID, REPEATED, _TWIN = 0.12, 0.26, 0.35, 0.05
+SECOND_ADMISSION, NO_ADMISSION_ID, REPEATED, _TWIN_SHARE = 0.12, 0.26, 0.35, 0.05
 # Purposes of a patient's random number generators (:meth:`Patient.generator`): the person, the stay, the discharge
 # note. Any numbers do that no other purpose has.
 _PERSON_STREAM, _STAY_STREAM, _NOTE_STREAM = 900, 901, 902
@@ -145,7 +145,7 @@ class _Admission:
         self._add_row(f"note/{table}", hadm, **row, storetime=_format_time(stored), text=text)
         return note
 
-    def _hadm_or_empty(self) -> int | str:
+    def _draw_hadm(self) -> int | str:
         """Return the number of the stay, or an empty text with the probability :data:`NO_ADMISSION_ID`. Each call draws
         another random number."""
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
@@ -168,10 +168,10 @@ class _Admission:
     def _add_specimen(self, exam: Examination, analytes: list[Analyte], drawn: datetime) -> None:
         """Add a row of ``labevents`` for each value that was measured in one specimen, which was taken at the time
         ``drawn``."""
-        specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm_or_empty()
+        specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._draw_hadm()
         for finding, analyte in zip(exam.findings, analytes, strict=True):
             itemid = finding.quantity.itemid
-            if itemid in TWINS and self.rng.random() < _TWIN:
+            if itemid in TWINS and self.rng.random() < _TWIN_SHARE:
                 itemid = TWINS[itemid]
             # The result is stored 70 minutes after the blood was taken.
             times = {"charttime": _format_time(drawn), "storetime": _format_time(drawn + timedelta(minutes=70))}
@@ -188,7 +188,7 @@ class _Admission:
         if not available and self.rng.random() > 0.03:
             return
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
-        hadm, stored = self._hadm_or_empty(), _format_time(drawn + timedelta(days=2))
+        hadm, stored = self._draw_hadm(), _format_time(drawn + timedelta(days=2))
         names = ("spec_itemid", "spec_type_desc", "test_itemid", "test_name")
         row: dict[str, Any] = dict(zip(names, exam.specimen or (), strict=True))
         row |= {"test_seq": 1, "storedate": stored, "storetime": stored}
@@ -196,8 +196,8 @@ class _Admission:
         row["chartdate"] = drawn.strftime("%Y-%m-%d 00:00:00")
         # In a fifth of cases the time is missing, and only the date is known.
         row["charttime"] = "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00")
-        # The number and name of the organism that grew; a culture has a single finding.
-        organism = (exam.findings[0].organisms or {}).get(self.patient.results[exam.name][0])
+        [finding], [state] = exam.findings, self.patient.results[exam.name]  # a culture has a single finding
+        organism = (finding.organisms or {}).get(state)  # the number and name of the organism that grew
         results: list[dict[str, Any]] = []
         if not available:
             results.append({"org_itemid": 90760, "org_name": "CANCELLED"})  # MIMIC-IV writes it as an organism
@@ -205,7 +205,7 @@ class _Admission:
             # Comments end with spaces, as in the real table.
             results.append({"comments": write_report(exam, self.site, self.patient) + "  "})
         else:
-            isolate = {"org_itemid": organism[0], "org_name": organism[1], "isolate_num": 1}
+            isolate = dict(zip(("org_itemid", "org_name"), organism, strict=True)) | {"isolate_num": 1}
             for ab_id, ab_name in _DATA["antibiotics"][: int(self.rng.integers(1, 4))]:  # one to three
                 interpretation = "S" if self.rng.random() < 0.85 else "R"  # sensitive or resistant
                 results.append(isolate | {"ab_itemid": ab_id, "ab_name": ab_name, "interpretation": interpretation})
@@ -222,7 +222,7 @@ class _Admission:
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
         letter, findings = "F" if self.patient.female else "M", write_report(exam, self.site, self.patient)
         text = _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)
-        hadm = self._hadm_or_empty()
+        hadm = self._draw_hadm()
         note = self._add_note("radiology", hadm, sequence, _format_time(done), done + timedelta(hours=1), text)
         details = (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report))
         for ordinal, (name, value) in enumerate(details, 1):

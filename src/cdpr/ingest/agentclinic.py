@@ -29,18 +29,18 @@ def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
     A case has no identifier of its own; it gets a digest of its content. Raises IngestError for a file that cannot be
     read.
     """
-    yield from work.records(_draft(case, work.attrition) for case in json_lines(work.path))
+    yield from work.records(_make_draft(case, work.attrition) for case in json_lines(work.path))
 
 
-def _draft(case: Element, attrition: Attrition) -> Draft:
+def _make_draft(case: Element, attrition: Attrition) -> Draft:
     """Make the draft of one case: history, physical findings, tests and diagnosis. Findings and tests get the canonical
     names of known examinations."""
     osce = case.child("OSCE_Examination", required=True)  # "objective structured clinical examination": the case
     patient, findings, tests = (osce.child(name, required=True).value for name in _PARTS)
     physical, results = Workup(), Workup()
-    for name, content in (_with_results(findings, attrition.events) or {}).items():
+    for name, content in (_keep_results(findings, attrition.events) or {}).items():
         physical.add(physical_key(readable(name) or "General Appearance"), _plain_text(content))
-    for name, content, heading in _list_tests(_with_results(tests, attrition.events)):
+    for name, content, heading in _list_tests(_keep_results(tests, attrition.events)):
         key, label = _key_and_label(readable(name) or readable(heading) or "Other Tests", content, heading)
         text = f"{label}: {_plain_text(content)}" if label else _plain_text(content)
         if key == "Vital Signs" or meaning(key).kind in PHYSICAL:  # a physical finding among the tests
@@ -49,7 +49,7 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
             results.add(key, text)
     return Draft(
         note_id=digest_id("agentclinic", osce.value),
-        history=_history(patient),
+        history=_write_history(patient),
         physical=physical.results(),
         results=results.results(),
         diagnosis=one_line(osce.text("Correct_Diagnosis")).rstrip("."),
@@ -57,11 +57,11 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
     )
 
 
-def _history(patient: Mapping[str, Any]) -> dict[str, str]:
+def _write_history(patient: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of a case summary by section. ``patient`` is the content of ``Patient_Actor``: what a patient
     can tell."""
     # The counts are thrown away: entries of the history are no results.
-    patient = _with_results(patient, events=Counter()) or {}
+    patient = _keep_results(patient, events=Counter()) or {}
     told = patient.get("Symptoms")
     symptoms = dict(told) if isinstance(told, Mapping) else {"Primary_Symptom": told}
     complaint = symptoms.pop("Primary_Symptom", None)
@@ -83,7 +83,7 @@ def _sentences(*contents: Any) -> str:
     return " ".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts)
 
 
-def _with_results(content: Any, events: Counter[str], name: str = "") -> Any:
+def _keep_results(content: Any, events: Counter[str], name: str = "") -> Any:
     """Return an entry with only those of its inner entries that have a result; None where none has.
 
     An entry has no result if it says so ("Not available"), or only proposes an examination ("Suggestion: MRI").
@@ -91,7 +91,7 @@ def _with_results(content: Any, events: Counter[str], name: str = "") -> Any:
     a result are counted in ``events``.
     """
     if isinstance(content, Mapping):
-        parts = {inner: _with_results(part, events, normalise(inner)) for inner, part in content.items()}
+        parts = {inner: _keep_results(part, events, normalise(inner)) for inner, part in content.items()}
         return {inner: part for inner, part in parts.items() if part is not None} or None
     text = _plain_text(content)
     is_proposed = name in _WORDS["proposed"] or _PATTERN.proposed.match(text)
@@ -115,7 +115,7 @@ def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[
                 yield name, others, heading
         elif _is_heading(name, content):  # a group of examinations
             yield from _list_tests(content, heading=name)
-        elif len(content) == 1 and (joint_name := _joint_name(name, content)):  # a name in two parts
+        elif len(content) == 1 and (joint_name := _join_names(name, content)):  # a name in two parts
             yield joint_name, *content.values(), heading
         else:  # an examination, which may contain others
             others = {n: value for n, value in content.items() if isinstance(value, Mapping) and term_of(readable(n))}
@@ -135,7 +135,7 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
     return is_repeated or _HEADING_WORDS.issuperset(heading.split())
 
 
-def _joint_name(name: str, content: Mapping[str, Any]) -> str:
+def _join_names(name: str, content: Mapping[str, Any]) -> str:
     """Join the ``name`` of an examination and that of the only entry in its ``content``, if together they name an
     examination: "Stool_Occult Blood Test" for "Stool" with the entry "Occult Blood Test". Empty if they do not, or if
     the entry is only a part of the result."""

@@ -48,13 +48,13 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
     # The licence is that of the published cases, not of other data sets in their format.
     if source.path is not None and dataset == "clinicalbench":
         work.attrition.warnings.append(NOTICE)
-    yield from work.records(_drafts(files, source.language, work.attrition))
+    yield from work.records(_make_drafts(files, source.language, work.attrition))
     # No case was read, although some in another language were counted.
     if not work.attrition.read and work.attrition.events:
         raise IngestError(work.path, f"no case in the language {source.language}", f"set data.{dataset}.language")
 
 
-def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> Iterator[Draft]:
+def _make_drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> Iterator[Draft]:
     """Yield the drafts of all cases in a language (``en``, ``zh`` or ``both``). Cases in another one are counted.
     Raises IngestError for two different cases with one number."""
     cases_by_id: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
             if asked_language not in ("both", language):
                 attrition.count(f"cases in another language ({language})")
                 continue
-            draft = _draft(case, language, attrition)
+            draft = _make_draft(case, language, attrition)
             first = cases_by_id.setdefault(draft.note_id, value)
             if value != first:
                 problem = f"{quoted(str(value['id']))} names two different cases"
@@ -78,7 +78,7 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
             yield draft
 
 
-def _number(case: Element) -> str:
+def _read_number(case: Element) -> str:
     """Return the number of a case as text. Raises IngestError where it is missing, or is neither a number nor a short
     text."""
     number = case.value.get("id")
@@ -92,15 +92,15 @@ def _number(case: Element) -> str:
     return text
 
 
-def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:
+def _make_draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:
     """Make the draft of one case: sections of its summary, its physical examination, and the results of all its
     blocks."""
-    sections = _sections(case.text("clinical_case_summary"), attrition)
+    sections = _split_sections(case.text("clinical_case_summary"), attrition)
     examination, text_after = split_off_examination(sections.pop("physical", ""))
     physical = physical_results(examination)
     attrition.count(CUT, says_something(text_after))
     attrition.count("summaries without a physical examination", not physical)
-    number = _number(case)
+    number = _read_number(case)
     results: dict[str, str] = {}
     for name in _BLOCKS:
         _add_block(results, case, name, language, attrition)
@@ -118,7 +118,7 @@ def _draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -
     )
 
 
-def _sections(text: str, attrition: Attrition) -> dict[str, str]:
+def _split_sections(text: str, attrition: Attrition) -> dict[str, str]:
     """Return the text of each section of a case summary, by name, up to the auxiliary examinations. The texts of a
     section that occurs twice are joined."""
     (_, before), *parts = split_at_headings(text, _PATTERN.heading.finditer(text))
@@ -145,7 +145,7 @@ def _add_block(results: dict[str, str], case: Element, block: str, language: str
             add_text(results, name or block_name, text)
         return
     for name, result in case.child(block).value.items():
-        if text := _result_text(result, language):
+        if text := _write_result(result, language):
             add_text(results, readable(name) or block_name, text)
         else:
             attrition.count(f"{block} entries without a result")
@@ -171,7 +171,7 @@ def readable(name: str) -> str:
     return " + ".join(part[:1].upper() + part[1:] for part in parts if part)
 
 
-def _result_text(content: Any, language: str) -> str:
+def _write_result(content: Any, language: str) -> str:
     """Write the result of one examination as text: result and findings first, the impression last and after its label.
 
     The list of abnormal values repeats the result, so it is used only where there is nothing else. ``language`` is that

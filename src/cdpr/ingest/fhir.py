@@ -23,8 +23,8 @@ from .texts import html_text, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 _ROLES = _WORDS["roles"]
-_RESULTS = ("Observation", "DiagnosticReport", "Procedure")
-_LAST = datetime.max.replace(tzinfo=UTC)
+_RESULT_KINDS = ("Observation", "DiagnosticReport", "Procedure")
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Case:
         result. None where it is unknown."""
         times = [encounter.child("period").moment("start") for encounter in self.encounters]
         if not self.encounters:
-            times = [time_of(resource) for resource in of_kind(self.resources, *_RESULTS)]
+            times = [time_of(resource) for resource in of_kind(self.resources, *_RESULT_KINDS)]
         return min(filter(None, times), default=None)
 
     def overlaps(self, first: datetime | None, last: datetime | None) -> bool:
@@ -54,7 +54,7 @@ class _Case:
         if first is None or last is None or self.start is None or not self.encounters:
             return False
         ends = (encounter.child("period").moment("end", end=True) for encounter in self.encounters)
-        return self.start <= last and first <= max(end or _LAST for end in ends)
+        return self.start <= last and first <= max(end or _END_OF_TIME for end in ends)
 
 
 _CasesByPatient = dict[Resource | None, list[_Case]]
@@ -66,7 +66,7 @@ def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
     scopes = read_resources(work.path, _WORDS["kinds"], work.attrition)
     hours = None if source.hours_after_start is None else timedelta(hours=source.hours_after_start)
     cases = _make_cases(scopes, work.attrition)
-    yield from work.records(_draft(case, hours, source.diagnosis_by_onset, work.attrition) for case in cases)
+    yield from work.records(_make_draft(case, hours, source.diagnosis_by_onset, work.attrition) for case in cases)
 
 
 def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
@@ -87,7 +87,7 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
-        if owner := _owner(resource, by_encounter, by_patient):
+        if owner := _find_owner(resource, by_encounter, by_patient):
             owner.resources.append(resource)
         elif _is_lasting(resource) and (patient := _patient_of(resource)) in treated:
             for case in by_patient[patient]:
@@ -140,7 +140,7 @@ def _patient_of(resource: Resource) -> Resource | None:
     return resource.resolve((resource.child("subject") or resource.child("patient")).text("reference"))
 
 
-def _owner(resource: Resource, by_encounter: dict[Resource, _Case], by_patient: _CasesByPatient) -> _Case | None:
+def _find_owner(resource: Resource, by_encounter: dict[Resource, _Case], by_patient: _CasesByPatient) -> _Case | None:
     """Return the case to which a resource belongs: that of the encounter that it names. If it names none, it belongs to
     the only case of its patient, or to the case in whose time it falls. None where there is no such case."""
     references = (resource.child("encounter"), *resource.child("context").children("encounter"))
@@ -163,11 +163,11 @@ def _moment_of(resource: Resource, end: bool) -> datetime | None:
     return time_of(resource, end) or next(filter(None, others), None)
 
 
-def _draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
+def _make_draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
     """Make the draft of a case: history and physical examination from its notes, completed by its coded resources;
     results; and the primary diagnosis. ``hours`` and ``by_onset`` are the settings ``hours_after_start`` and
     ``diagnosis_by_onset``."""
-    person = _person(case)
+    person = _read_person(case)
     results, social = collect_results(_result_resources(case, hours, attrition), person, attrition)
     primary, complaints = _diagnosis_and_complaints(case, by_onset, attrition)
     history, physical = _read_notes(case, attrition)
@@ -228,7 +228,7 @@ def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition
     """Return the observations, reports and procedures of a case, and the observations that its reports and panels list,
     sorted by time. Those later than ``hours`` after the start of the case are left out and counted; None leaves out
     none."""
-    own = [resource for resource in of_kind(case.resources, *_RESULTS) if not _is_note(resource)]
+    own = [resource for resource in of_kind(case.resources, *_RESULT_KINDS) if not _is_note(resource)]
     listed = []
     for report in of_kind(own, "DiagnosticReport", "Observation"):
         references = (*report.children("result"), *report.children("hasMember"))
@@ -240,7 +240,7 @@ def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition
         early = [resource for resource in resources if (time_of(resource) or case.start) <= case.start + hours]
         attrition.count("results after the initial workup", len(resources) - len(early))
         resources = early
-    return sorted(resources, key=lambda resource: time_of(resource) or _LAST)
+    return sorted(resources, key=lambda resource: time_of(resource) or _END_OF_TIME)
 
 
 def _condition(encounter: Resource, entry: FhirElement) -> Resource | None:
@@ -334,7 +334,7 @@ def _earlier_problems(case: _Case, primary: Resource | None) -> Iterator[str]:
             yield condition.display("code")
 
 
-def _person(case: _Case) -> Person:
+def _read_person(case: _Case) -> Person:
     """Return sex and age of the patient when the case began. The age is in whole years, or a fraction in the first
     year; None where it is unknown."""
     patient, start = case.patient, case.start

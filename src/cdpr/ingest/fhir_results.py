@@ -22,7 +22,7 @@ _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 FINAL = _WORDS["final"]
 _SEXES = {sex: set(words) for sex, words in _WORDS["sexes"].items()}
 Texts = dict[str, str]  # by examination
-_VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
+_VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"  # categories of observations
 _LONG = 80  # characters; a longer value without a unit is a report, not a quantity
 
 
@@ -186,7 +186,7 @@ def _specimen_reference(resource: Resource) -> str:
     return resource.child("specimen").text("reference")
 
 
-def _fluid(resource: Resource) -> str:
+def _find_fluid(resource: Resource) -> str:
     """Return the fluid that was examined, as ``panels.csv`` names it: by the type of the specimen and the name of the
     observation ("Glucose in Urine"). ``Blood`` where neither says anything, empty for an unknown fluid."""
     specimen = resource.resolve(_specimen_reference(resource))
@@ -210,7 +210,7 @@ def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str
     if says_something(panel):
         return _vocabulary_name(panel)
     # No report lists it: it is an examination of its own, or belongs to the one that reports its quantities.
-    fluid, labels = _fluid(resource), [analyte.label for analyte in analytes]
+    fluid, labels = _find_fluid(resource), [analyte.label for analyte in analytes]
     if len(labels) > 1 and examinations().find(_vocabulary_name(own)):
         return _vocabulary_name(own)
     reporting_panel = next(filter(None, (panel_of(name, fluid) for name in (*labels, own))), None)
@@ -239,7 +239,7 @@ def _read_analytes(content: FhirElement, person: Person, parent_label: str = "")
         measured, words = ("".join(words[:1]), ""), words[1:]
     value, unit = measured
     label = without_semicolons(_PATTERN.system.sub("", _code_name(content))) or parent_label
-    low, high, range_text = _reference_range(content, person)
+    low, high, range_text = _read_reference_range(content, person)
     if says_something(value) and label:
         flag = None if flags.isdisjoint(_WORDS["abnormal"]) else "abnormal"
         comments = ", ".join(filter(None, [*words, range_text, *map(one_line, notes)])) or None
@@ -278,7 +278,7 @@ def read_value(content: FhirElement) -> tuple[str, str] | None:
     return None if is_absent(text) else (text, "")
 
 
-def _reference_range(content: FhirElement, person: Person) -> tuple[float | None, float | None, str]:
+def _read_reference_range(content: FhirElement, person: Person) -> tuple[float | None, float | None, str]:
     """Return the reference range of an observation for a healthy person of this sex and age, of several the most
     specific: low and high bound, each None where it is missing, and a remark on what the range says in words."""
     fitting = [one for one in content.children("referenceRange") if _is_range_for(one, person)]

@@ -54,7 +54,7 @@ def control_leaks(
         if action == "mask":
             to_mask[section] += named
     history |= {section: mask(history[section], named) for section, named in to_mask.items()}
-    results = {e: _controlled_result(case, e, text, diagnosis, leaks, attrition) for e, text in results.items()}
+    results = {e: _control_result(case, e, text, diagnosis, leaks, attrition) for e, text in results.items()}
     return history, {exam: text for exam, text in results.items() if says_something(text)}
 
 
@@ -98,7 +98,7 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
         history[section] = "\n".join(sentence for sentence in sentences if not tells_result(sentence))
 
 
-def _controlled_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
+def _control_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
     """Return the text of one result after leak control: as the settings ``leaks`` say, without its impression and
     without names of the diagnosis; empty where all of it is removed. What is removed, masked or kept is counted."""
     loose = leaks.names == "loose"
@@ -185,11 +185,11 @@ def remove_leaks(settings: Settings, job: Job) -> None:
     """Stage ``remove_leaks``: write the test cases of a benchmark without texts that give the diagnosis away, and the
     numbers of what was removed."""
     attrition = Attrition(job.options["dataset"])
-    attrition.splits = {"test": write_records(job.out["controlled"], _test_cases(job.inputs["cases"], attrition))}
+    attrition.splits = {"test": write_records(job.out["controlled"], _control_cases(job.inputs["cases"], attrition))}
     attrition.conclude(job)
 
 
-def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
+def _control_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
     """Yield the records of the test split in the file ``path`` after leak control. Raises RecordError with file and
     line."""
     for line, record in enumerate(iterate_records(path), 1):

@@ -86,10 +86,10 @@ def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
         while chunk := list(islice(notes, CHUNK)):
             bar.update(len(chunk))
             events = events_of(tables, chunk)
-            yield from filter(None, (work.record(_draft(note, events, work.attrition)) for note in chunk))
+            yield from filter(None, (work.record(_make_draft(note, events, work.attrition)) for note in chunk))
 
 
-def _draft(note: Row, events: Events, attrition: Attrition) -> Draft:
+def _make_draft(note: Row, events: Events, attrition: Attrition) -> Draft:
     """Make the draft of a case from a discharge summary and the results of its admission. ``note`` is a row of the
     query ``notes``; ``note.rejected`` is the rule that drops the case, if one does: its results are not read."""
     parsed = parse_discharge_note(note.text)
@@ -202,7 +202,7 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
     cultures or reports with one name the first is used, and the others are counted."""
     analytes: dict[str, list[Analyte]] = {}
     for row in events["laboratory_of"].get(case, ()):
-        analytes.setdefault(exam_key(row.exam), []).append(_analyte(row))
+        analytes.setdefault(exam_key(row.exam), []).append(_make_analyte(row))
     results = {key: format_analytes(measured) for key, measured in analytes.items()}
     cultures = _microbiology_results(events["microbiology_of"].get(case, ()), attrition)
     reports = _radiology_results(events["radiology_of"].get(case, ()), attrition)
@@ -214,7 +214,7 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
     return results
 
 
-def _analyte(row: Row) -> Analyte:
+def _make_analyte(row: Row) -> Analyte:
     """Make an analyte of a laboratory row. The blanks of de-identification (``___``) are left out of its comment."""
     comments = one_line(row.comments.replace("___", "")) if row.comments else None
     value = without_semicolons(row.value) if row.value else None

@@ -18,8 +18,8 @@ from .headings import numbered_groups, spans_between, split_at_headings
 from .names import add_text, physical_key
 from .texts import one_line, patterns, phrases, plain_text, says_something, shape, visible
 
-_HEADINGS, _SHORT = (phrases("notes")[name] for name in ("headings", "short"))
-_ALL_HEADINGS = [*_HEADINGS, *_SHORT]  # pairs (section that the heading opens, regular expression)
+_HEADINGS, _SHORT_HEADINGS = (phrases("notes")[name] for name in ("headings", "short"))
+_ALL_HEADINGS = [*_HEADINGS, *_SHORT_HEADINGS]  # pairs (section that the heading opens, regular expression)
 _NOTE = patterns("notes", any_heading=numbered_groups(pattern for _, pattern in _ALL_HEADINGS))
 _REPORT, _EXAM = patterns("radiology"), patterns("physical")
 _HISTORY = ("History of Present Illness", "Past Medical History", "Personal History", "Family History")
@@ -251,7 +251,7 @@ def _is_heading_within(name: str) -> bool:
     body. One with a number or blank (``__``) is a finding, and belongs to it too, unless it names another section."""
     words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())  # without the numbers of cranial nerves
     is_known = (
-        _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind(name) is not None
+        _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind_of(name) is not None
     )
     is_finding = re.search(r"\d|__", name) and not _EXAM.other.search(name)  # "Reflexes 2+", but not "Labs 2"
     return bool(is_known or is_finding or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words)))
@@ -286,13 +286,13 @@ def physical_results(text: str) -> dict[str, str]:
         elif not name or len(name.split()) > 4 or _EXAM.cranial.fullmatch(name):
             key, findings = _key_without_heading(line, key), line
         else:
-            key = physical_key(name[0].upper() + name[1:]) if _kind(name) in (None, "physical") else ""
+            key = physical_key(name[0].upper() + name[1:]) if _kind_of(name) in (None, "physical") else ""
         if key and says_something(findings) and not _EXAM.not_done.fullmatch(findings):
             add_text(results, key, one_line(findings).lstrip("-* "))
     return results
 
 
-def _kind(name: str) -> str | None:
+def _kind_of(name: str) -> str | None:
     """Return the kind of the known examination with this name (``physical``, ...); None for an unknown name."""
     term = examinations().find(name)
     return term.kind if term else None
@@ -307,7 +307,7 @@ def _is_title(name: str, rest: str) -> bool:
         return True
     # Several words, such as "Exam on admission", and nothing after them.
     is_alone = len(name.split()) > 1 and not rest.strip()
-    return is_alone and _EXAM.title.search(name) is not None and _kind(name) is None
+    return is_alone and _EXAM.title.search(name) is not None and _kind_of(name) is None
 
 
 def _key_without_heading(line: str, current: str | None) -> str:

@@ -95,8 +95,8 @@ def is_same_model(name: str, other: str) -> bool:
     """Whether a server that answers under the name ``other`` ran the requested model ``name``. The names may differ in
     case, in the folders before the name, and by a date or version behind ``other``: "gpt-5" may answer as
     "gpt-5-2026-01-31", and "org/Qwen3" as "qwen3"."""
-    requested = name.casefold().rstrip("/").rpartition("/")[2]  # without folders
-    answered = other.casefold().rstrip("/").rpartition("/")[2]
+    _folders, _, requested = name.casefold().rstrip("/").rpartition("/")
+    _folders, _, answered = other.casefold().rstrip("/").rpartition("/")
     return answered.startswith(requested) and _SNAPSHOT.fullmatch(answered.removeprefix(requested)) is not None
 
 

@@ -16,13 +16,13 @@ from torch import Tensor
 from .prefix_cache import PrefixCache
 from .transformer import Transformer
 
-_SCORES = 2**20  # attention scores that a prefill computes at a time, so that they fit into the processor's cache
-_KEYS = 2**18  # elements of the keys that a decoding step reads at a time on a CPU, for the same reason
-_ALIKE = 1.25  # ratio of most to fewest new tokens up to which prompts are padded together
-_MOVED = 64  # prompts whose keys are moved at a time, because the copy needs memory
+_MOST_SCORES = 2**20  # attention scores that a prefill computes at a time, so that they fit into the processor's cache
+_MOST_KEYS = 2**18  # elements of the keys that a decoding step reads at a time on a CPU, for the same reason
+_LARGEST_RATIO = 1.25  # ratio of most to fewest new tokens up to which prompts are padded together
+_MOVED_AT_ONCE = 64  # prompts whose keys are moved at a time, because the copy needs memory
 # While a smaller share of the prompts has unfinished completions, the keys and values of the others are dropped, which
 # saves computation but costs a copy.
-_ALIVE = 0.8
+_LEAST_ALIVE = 0.8
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Prompts:
         if not workspace or len(workspace[0]) < size:
             workspace[:] = [transformer.embedding.new_empty(size) for _ in range(2 * arch.layers)]
         new = [flat[:size].view(shape) for flat in workspace]
-        bias = _bias(np.arange(width) < lengths[:, None, None], transformer)
+        bias = _make_bias(np.arange(width) < lengths[:, None, None], transformer)
         return cls(new[: arch.layers], new[arch.layers :], bias)
 
     def __len__(self) -> int:
@@ -68,8 +68,8 @@ class Prompts:
         moved to the front of the same memory, which overwrites those of the other prompts."""
         for tensor in (*self.keys, *self.values):
             # From front to back: as ``rows`` ascends, no row is overwritten before it is read.
-            for start in range(0, len(rows), _MOVED):
-                some = rows[start : start + _MOVED]
+            for start in range(0, len(rows), _MOVED_AT_ONCE):
+                some = rows[start : start + _MOVED_AT_ONCE]
                 tensor[start : start + len(some)] = tensor.index_select(0, some)
         selection = self.slice(0, len(rows))
         selection.bias = self.bias.index_select(0, rows)
@@ -105,15 +105,9 @@ class Prefill:
     """
 
     def __init__(
-        self,
-        transformer: Transformer,
-        pool: PrefixCache,
-        prompts: Prompts,
-        slots: np.ndarray,
-        write: np.ndarray,
-        known: np.ndarray,
-        fresh: np.ndarray,
-    ) -> None:
+        self, transformer: Transformer, pool: PrefixCache, prompts: Prompts, slots: np.ndarray, write: np.ndarray,
+        known: np.ndarray, fresh: np.ndarray,
+    ) -> None:  # fmt: skip
         """Prepare the attention of a forward pass over the new tokens of ``P`` prompts, *packed* one behind the other
         in one row.
 
@@ -138,7 +132,7 @@ class Prefill:
             query = torch.from_numpy(np.where(is_query, begins[start:stop, None] + number, 0).reshape(-1))
             position = known[start:stop, None] + number  # of each padded query in its prompt
             visible = np.arange(slots.shape[1]) <= position[:, :, None]  # a token sees itself and all before it
-            self.ranges.append(_PromptRange(start, stop, query.to(device), _bias(visible, transformer)))
+            self.ranges.append(_PromptRange(start, stop, query.to(device), _make_bias(visible, transformer)))
             padded_query[begins[start] : ends[stop - 1]] = padded_before + np.flatnonzero(is_query)
             padded_before += is_query.size
         self.padded_query = torch.from_numpy(padded_query).to(device)
@@ -200,7 +194,7 @@ class Branches:
         prompt = self.prompt[parent]  # of each new branch
         # The prompts that still have branches, and the first new branch of each.
         alive, first = np.unique(prompt, return_index=True)
-        if len(alive) < _ALIVE * len(self.prompts):
+        if len(alive) < _LEAST_ALIVE * len(self.prompts):
             self.prompts = self.prompts.select(self._on_device(alive))
             prompt = np.searchsorted(alive, prompt)
             alive = np.arange(len(alive))
@@ -244,7 +238,7 @@ class Branches:
         query = query.view(len(self.prompts), self.width, -1)
         keys, values, bias = self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias
         # The number of prompts at a time: on a CPU so few that their keys stay in its cache, else all.
-        step = max(1, _KEYS // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
+        step = max(1, _MOST_KEYS // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
         parts = []
         for start in range(0, len(keys), step):
             some = slice(start, start + step)
@@ -311,7 +305,7 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, own: list
     return out.reshape(prompts, count, -1)
 
 
-def _bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
+def _make_bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
     """Make the additive mask of attention: 0 where ``visible`` (bool, any shape) is true, else -inf, in the model's
     type and on its device."""
     mask = torch.from_numpy(visible).to(transformer.device)
@@ -326,8 +320,8 @@ def _divide_into_ranges(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]
     ranges, start, fewest, most = [], 0, fresh[0], fresh[0]
     for index, count in enumerate(fresh.tolist()):
         fewest, most = min(fewest, count), max(most, count)
-        is_too_large = (index + 1 - start) * most * scores > _SCORES
-        is_unlike = most > _ALIKE * fewest + 1  # + 1: a difference of one token never counts
+        is_too_large = (index + 1 - start) * most * scores > _MOST_SCORES
+        is_unlike = most > _LARGEST_RATIO * fewest + 1  # + 1: a difference of one token never counts
         if index > start and (is_too_large or is_unlike):  # the range ends before this prompt
             ranges.append((start, index))
             start, fewest, most = index, count, count

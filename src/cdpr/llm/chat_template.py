@@ -29,7 +29,7 @@ _SECONDS = 5
 _BYTES = 1 << 31  # of address space
 _CHARACTERS = 1 << 20  # of the text, beyond 16 for each character of the conversation
 # A template that has only these nodes, and no loop in a loop, takes time and memory in proportion to the conversation.
-_PLAIN = (
+_PLAIN_NODES = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Compare, nodes.Operand, nodes.Getitem,
     nodes.Getattr, nodes.Name, nodes.Const, nodes.And, nodes.Or, nodes.Not, nodes.Test, nodes.Add, nodes.Concat,
 )  # fmt: skip
@@ -114,7 +114,7 @@ def _check_limits(source: str, arguments: str, folder: Path) -> None:
     except (TemplateError, RecursionError) as error:
         raise SettingsError(f"{folder}: the chat template cannot be compiled: {error}") from error
     nested = any(list(loop.find_all(nodes.For)) for loop in tree.find_all(nodes.For))
-    if not nested and all(isinstance(node, _PLAIN) for node in tree.find_all(nodes.Node)):
+    if not nested and all(isinstance(node, _PLAIN_NODES) for node in tree.find_all(nodes.Node)):
         return
     command = [sys.executable, "-I", "-c", f"import {__name__} as module; module.render_within_limits()"]
     request = json.dumps({"source": source, "arguments": json.loads(arguments), "folder": str(folder)})

@@ -20,9 +20,9 @@ from .transformer import Transformer
 from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of the generator splitmix64, 2**64 divided by the golden ratio
-# A chunk may have this many times as many cells in the grid of branches (attention.Branches) as completions. Cells are
-# empty where prompts have fewer completions than others.
-_SPARSE = 4
+# A chunk has at most this many cells in the grid of branches (attention.Branches) for each completion that it has room
+# for. Cells are empty where prompts have fewer completions than others.
+_CELLS_PER_ROW = 4
 _PREFILL_TOKENS = 2048  # about as many new tokens of prompts are computed in one forward pass
 
 
@@ -178,14 +178,13 @@ class BatchDecoder:
 
     def run(self, batch: Batch) -> DecodedBatch:
         """Compute the completions of a batch, in chunks of rows that fit into the memory."""
-        longest = int(batch.limit.max())
-        shape = len(batch.prompt), longest
-        decoded = DecodedBatch(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
+        rows, longest = len(batch.prompt), int(batch.limit.max())
+        decoded = DecodedBatch(np.zeros((rows, longest), np.int32), np.zeros((rows, longest)), np.zeros(rows, np.int64))
         self.transformer.extend_positions(max(map(len, batch.paths)) // TOKEN_BYTES + longest)
         start = 0
         try:
-            while start < len(batch.prompt):
-                stop, cached = self._next_rows(batch, start, longest)
+            while start < rows:
+                stop, cached = self._choose_rows(batch, start, longest)
                 _Chunk(self, batch, start, stop, cached).run(decoded)
                 start = stop
         except BaseException:  # the prefix cache may hold slots that were never filled
@@ -197,7 +196,7 @@ class BatchDecoder:
             self.counters.scored_tokens += int(decoded.lengths.sum())
         return decoded
 
-    def _next_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
+    def _choose_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
         """Choose the rows (completions) of the batch that are decoded next, from the row ``start`` on, and put their
         prompts into the prefix cache. Returns the index behind the last row, and the prompts in the cache. ``longest``
         is the most tokens of a completion in the batch.
@@ -217,7 +216,7 @@ class BatchDecoder:
             prompts = len(cached) + 1
             grid = prompts * most  # cells for branches: every prompt gets as many as the one with most completions
             memory = prompts * length + grid * longest  # tokens whose keys and values are stored, padding included
-            fits = end - start <= self.rows and grid <= _SPARSE * self.rows and memory <= self.tokens
+            fits = end - start <= self.rows and grid <= _CELLS_PER_ROW * self.rows and memory <= self.tokens
             if cached and not fits:
                 break
             cached_path = self.prefixes.insert(path)
@@ -276,7 +275,7 @@ class _Chunk:
         history = np.zeros((len(prompt), 0), dtype=np.int32)  # the tokens of each branch
         vocabulary = self.transformer.architecture.vocab_size
         for step in range(self.uniforms.shape[1]):
-            token, logprob = self._next_tokens(logits, live, branch, step)
+            token, logprob = self._choose_tokens(logits, live, branch, step)
             rows = self.start + live  # in the batch
             decoded.tokens[rows, step], decoded.logprobs[rows, step], decoded.lengths[rows] = token, logprob, step + 1
             stay = self.limit[live] > step + 1  # of each of these rows: whether it goes on
@@ -298,7 +297,7 @@ class _Chunk:
             branches.advance(parent)
             logits = self._step(branches, last_token, self.lengths[prompt] + step)
 
-    def _next_tokens(
+    def _choose_tokens(
         self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sample the next token of each unfinished row (completion), or take the given one if the batch has given
@@ -354,10 +353,10 @@ class _Chunk:
         # the first prompt of each pass, and the number of prompts: pass i is from bounds[i] to before bounds[i + 1].
         pass_of_prompt = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS
         bounds = [*np.flatnonzero(np.diff(pass_of_prompt, prepend=-1)).tolist(), len(fresh)]
-        logits = [self._prefill_some(prompts.slice(a, b), slots[a:b], a) for a, b in pairwise(bounds)]
+        logits = [self._prefill_prompts(prompts.slice(a, b), slots[a:b], a) for a, b in pairwise(bounds)]
         return prompts, torch.cat(logits)
 
-    def _prefill_some(self, prompts: Prompts, slots: np.ndarray, first: int) -> Tensor:
+    def _prefill_prompts(self, prompts: Prompts, slots: np.ndarray, first: int) -> Tensor:
         """Run the model once on the new tokens of some prompts, packed one behind the other in one row. Returns the
         logits behind each of these prompts, ``[prompts, vocab_size]``.
 
@@ -380,5 +379,5 @@ class _Chunk:
         last = np.zeros(self.transformer.padded(len(fresh)), dtype=np.int64)
         last[: len(fresh)] = behind - 1
         attention = Prefill(self.transformer, self.prefixes, prompts, slots, packed[2], begin, fresh)
-        inputs, ends = (torch.from_numpy(array).to(self.transformer.device) for array in (packed, last))
-        return self.transformer.forward(inputs[0], inputs[1], attention, ends)[: len(fresh)]
+        (tokens, positions, _slots), ends = (torch.from_numpy(a).to(self.transformer.device) for a in (packed, last))
+        return self.transformer.forward(tokens, positions, attention, ends)[: len(fresh)]

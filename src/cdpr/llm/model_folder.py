@@ -12,7 +12,7 @@ from typing import Any
 
 from ..settings import SettingsError
 
-_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"  # of a model in one file, and in several
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"  # of a model in one file, and in several
 _FLOATS = ("F16", "BF16", "F32", "F64")  # the types of weights that are not quantised, as safetensors spells them
 # Keys of config.json, and files beside it, in which a quantisation describes itself.
 _QUANTISED_KEYS = ("quantization_config", "compression_config")
@@ -73,7 +73,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         remedy = "name the folder of the unquantised model, or serve this one (vLLM) and name the server's address"
         raise SettingsError(f"{where}: {problem}: {remedy}")
     if config.get("transformers_weights"):
-        problem = f"transformers_weights names another file than {_WHOLE}"
+        problem = f"transformers_weights names another file than {_WEIGHTS}"
         raise SettingsError(f"{path}: {problem}; rename the file and remove this key")
     for adapter in sorted(folder.glob("adapter_*")):  # the first one, if any, is reported
         merge = "merge it (merge_and_unload of peft) and save the result into a folder of its own"
@@ -99,8 +99,8 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
     """
     folder = Path(folder)
     index = _read_index(folder / _INDEX)
-    files = [_WHOLE] if index is None else sorted(set(index.values()))
-    _check_files(folder, files, listed_by=_WHOLE if index is None else _INDEX)
+    files = [_WEIGHTS] if index is None else sorted(set(index.values()))
+    _check_files(folder, files, listed_by=_WEIGHTS if index is None else _INDEX)
     tensors: dict[str, StoredTensor] = {}
     for file in files:
         for name, tensor in _read_header(folder / file).items():

@@ -110,7 +110,7 @@ class OwnServer(contextlib.AbstractContextManager):
                     self._start()
                 elif (code := self._process.poll()) is not None:
                     event = f"ended {_describe_exit(code)} during a request"
-                    raise ModelUnavailable(self._error(event, quote=not self.private))
+                    raise ModelUnavailable(self._describe_error(event, quote=not self.private))
                 return
             except ModelUnavailable as error:
                 self._failure = str(error)
@@ -153,9 +153,9 @@ class OwnServer(contextlib.AbstractContextManager):
                 print(f"server {self.name}: ready after {time.monotonic() - start:.0f} seconds at {self.address}")
                 return
             if time.monotonic() - start > self.patience:
-                raise ModelUnavailable(self._error(f"was not ready within {self.patience:g} seconds"))
+                raise ModelUnavailable(self._describe_error(f"was not ready within {self.patience:g} seconds"))
             time.sleep(0.25)
-        raise ModelUnavailable(self._error(f"ended {_describe_exit(code)} before it was ready"))
+        raise ModelUnavailable(self._describe_error(f"ended {_describe_exit(code)} before it was ready"))
 
     def _is_ready(self) -> bool:
         """Whether the server answers requests now. Raises ModelUnavailable where it answers, but calls its model by
@@ -177,7 +177,7 @@ class OwnServer(contextlib.AbstractContextManager):
             raise ModelUnavailable(f"{problem}: pass the name in serving.command ({flags})")
         return True
 
-    def _error(self, event: str, quote: bool = True) -> str:
+    def _describe_error(self, event: str, quote: bool = True) -> str:
         """Write the message of an error. ``event`` says what happened to the server, such as "ended by SIGKILL before
         it was ready". With ``quote`` the last lines of the log follow."""
         text = f"the server of {self.name} {event}; its log is {self.log}"

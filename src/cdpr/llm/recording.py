@@ -72,8 +72,8 @@ class Recordings:
     def find(self, question: str) -> Completion | None:
         """Find the recorded answer of a model by the key of its question (:func:`question_key`); None where there is
         none."""
-        rows = self.journal.read("SELECT answer FROM answers WHERE question = ?", (question,))
-        return read_answer(rows[0][0]) if rows else None
+        rows = self.journal.read("SELECT answer FROM answers WHERE question = ?", (question,))  # one, or none
+        return next((read_answer(answer) for (answer,) in rows), None)
 
     def record(self, model: str, asked: str, answer: Completion, system: str) -> Completion:
         """Record the answer of ``model`` to the question ``asked`` (JSON text), and that ``system`` (an agent, judge or
@@ -161,7 +161,7 @@ class RecordedModel(Model):
         recorded = self.recordings.find(question)
         if self.inner is None:
             if recorded is None:
-                raise self._missing(question, system)
+                raise self._missing_answer(question, system)
             return recorded
         if recorded and recorded.is_answer:
             self.recordings.record_use(question, system)
@@ -179,7 +179,7 @@ class RecordedModel(Model):
         # Shielded: where one coroutine is cancelled, the others still get the answer.
         return await asyncio.shield(self._tasks[question])
 
-    def _missing(self, question: str, system: str) -> AnswerMissing:
+    def _missing_answer(self, question: str, system: str) -> AnswerMissing:
         """Make the error that a replay has no answer to the question with this key. It names the case, or its pseudonym
         if it is credentialed."""
         case = CASE.get() or "unknown"

@@ -30,7 +30,7 @@ class RolloutServer(Model):
         """Make the model of verl's ``client``. ``spec.where`` is ``verl:`` and the kind of rollout server: ``vllm``,
         ``sglang`` or ``cpu``."""
         self.client, self.tokenizer, self.timeout = client, tokenizer, spec.timeout
-        self.rollout = spec.where.partition(":")[2]
+        _, _, self.rollout = spec.where.partition(":")
         self.versions: set[int] = set()
 
     async def sample(self, prompt_ids: Ids, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:

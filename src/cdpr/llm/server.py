@@ -29,7 +29,7 @@ from .tokenizer import ChatTokenizer
 from .types import CASE, FAILED, Completion, Ids, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage
 
 # HTTP statuses of problems that may pass (time-out, conflict, too early, too many requests), beside all from 500 on.
-_RETRIED = (408, 409, 425, 429)
+_RETRIED_STATUSES = (408, 409, 425, 429)
 _LONGEST_PAUSE = 30.0  # seconds between attempts
 _LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
 _SILENCE = 60.0  # seconds without any answer of the server until the log says that it is waiting
@@ -206,11 +206,11 @@ class ServedModel(Model):
             cause = error.__cause__  # the error of the connection
             is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
             cost: Cost = "unknown" if is_sent else "free"  # the server may have billed what it got
-            return self._retryable(f"no connection ({type(cause).__name__})", cost)
+            return self._make_retryable(f"no connection ({type(cause).__name__})", cost)
         except self._sdk.APIStatusError as error:
             return self._interpret_error(error.status_code, error.body, error.response.headers)
         except (self._sdk.APIError, ValueError, RecursionError):
-            return self._retryable("the response is no JSON", "unknown", may_be_text=True)
+            return self._make_retryable("the response is no JSON", "unknown", may_be_text=True)
         finally:
             notice.cancel()
         return self._read_answer(answer, read)
@@ -227,9 +227,9 @@ class ServedModel(Model):
             completions = read(answer)
         except answers.UnfinishedAnswer as error:
             cost: Cost = answers.read_usage(answer) or "unknown"
-            return self._retryable(f"the answer ended with {error} as its reason", cost, may_be_text=True)
+            return self._make_retryable(f"the answer ended with {error} as its reason", cost, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
-            return self._retryable("the response has not the form of an answer", "unknown", may_be_text=True)
+            return self._make_retryable("the response has not the form of an answer", "unknown", may_be_text=True)
         if self._is_silent:
             _log.warning("%s: answers again", self._label)
         self._last_answer, self._is_silent = time.monotonic(), False
@@ -256,12 +256,12 @@ class ServedModel(Model):
         if meaning is not None:
             return _Attempt([meaning], "free")
         hint = headers.get("x-should-retry")  # with which OpenAI and Anthropic overrule the status
-        may_pass = status in _RETRIED or status >= 500
+        may_pass = status in _RETRIED_STATUSES or status >= 500
         if hint == "true" or (may_pass and hint != "false"):
             seconds = answers.parse_retry_after(headers)
             if seconds <= _LONGEST_WAIT:
                 # Some servers answer 500 or 502 to a text that they cannot process.
-                return self._retryable(problem, "free", seconds, may_be_text=status in (500, 502))
+                return self._make_retryable(problem, "free", seconds, may_be_text=status in (500, 502))
             advice = f"the server asks to wait {seconds:.0f} seconds; start again then: answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}, and {advice}"), "free")
         if status in (400, 422):
@@ -273,7 +273,7 @@ class ServedModel(Model):
             error = ModelUnavailable(f"{self._label}: {problem}; {advice}")
         return _Attempt(error, "free", may_be_text=status in answers.CONVERSATION_ERRORS)
 
-    def _retryable(self, problem: str, cost: Cost, wait: float = 0.0, may_be_text: bool = False) -> _Attempt:
+    def _make_retryable(self, problem: str, cost: Cost, wait: float = 0.0, may_be_text: bool = False) -> _Attempt:
         """Make the attempt that ended with a ``problem`` which may pass, such as "status 503"; ``cost``, ``wait``
         and ``may_be_text`` are those of :class:`_Attempt`. Logs each problem once."""
         if problem not in self._problems:

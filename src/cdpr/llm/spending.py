@@ -45,7 +45,7 @@ _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's temp
 _GRACE = 60.0  # seconds after the time-out of its call until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds between two attempts to reserve, where other calls hold the rest of the budget
 _POLLS_BEFORE_CHECK = 8  # such attempts between two checks whether the processes that hold reservations still run
-_CLOCK = 2.0  # seconds by which two readings of the start time of the same process may differ
+_CLOCK_TOLERANCE = 2.0  # seconds by which two readings of the start time of the same process may differ
 _log = logging.getLogger(__name__)
 
 
@@ -106,7 +106,7 @@ class Spending:
                 message = "%s: %.4f USD of the budget are left, and calls under way hold %.4f: waiting, at most %.0f s"
                 _log.warning(message, self.label, left, reserved, self._lifetime)
             if waits % _POLLS_BEFORE_CHECK == 0:
-                self._journal.write(_release_dead)
+                self._journal.write(_release_dead_reservations)
             waits += 1
             await asyncio.sleep(_POLL)
 
@@ -182,12 +182,12 @@ def _is_dead(holder: str) -> bool:
     try:
         process = psutil.Process(number)
         # Another start time: the process has ended, and a new one has its number.
-        return abs(process.create_time() - start) > _CLOCK or process.status() == psutil.STATUS_ZOMBIE
+        return abs(process.create_time() - start) > _CLOCK_TOLERANCE or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-def _release_dead(database: sqlite3.Connection) -> None:
+def _release_dead_reservations(database: sqlite3.Connection) -> None:
     """End the reservations of processes that died before their call was answered. From now on these calls count as
     spent, because they may have been billed."""
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"

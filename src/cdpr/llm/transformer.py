@@ -205,7 +205,7 @@ class Transformer:
         self.head = weights.get(_HEAD, self.embedding)
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
         self._onednn = ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
-        self._layers = [_layer(weights, index) for index in range(architecture.layers)]
+        self._layers = [_select_layer(weights, index) for index in range(architecture.layers)]
         self._frequencies = _rope_frequencies(architecture).to(self.device)
         self._cos, self._sin = self._rope_table(256)  # for the first positions; extend_positions adds more
 
@@ -303,7 +303,7 @@ class Transformer:
         return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
-def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
+def _select_layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     """The weights of the layer ``index``, by their names within the layer (``mlp.up_proj.weight``)."""
     prefix = f"model.layers.{index}."
     return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}

@@ -33,7 +33,7 @@ CLIP_RATIO, DUAL_CLIP, WEIGHT_DECAY, MAX_GRAD_NORM = 0.2, 3.0, 0.01, 1.0
 Log = Callable[[Mapping[str, Any]], None]
 """Receives one row of metrics."""
 
-METRICS, CREDIT = "metrics.jsonl", "credit.jsonl"
+METRICS, CREDIT = "metrics.jsonl", "credit.jsonl"  # files in the folder of an unfinished training
 _PRINTED = [f"{part}/{name}" for part in ("train", "validation") for name in ("accuracy", "aen", "aec", "utility")]
 _PRINT_EVERY = 5  # steps
 
@@ -41,7 +41,7 @@ _PRINT_EVERY = 5  # steps
 class TrainingRun:
     """The cases of a training run, their order, and the seed of every episode: the same for the engines torch and verl.
 
-    ``settings`` are those of the run. ``cases`` may have any split; those of the splits train and validation are used.
+    ``settings`` are those of the run. Of ``cases`` those of the splits train and validation are used.
     ``policy`` is the Hugging Face folder of the initial policy, ``seed`` the seed of the run. The seed of an episode
     depends only on the run's seed, the iteration, the case and the episode's number, so a resumed run gives the same
     result. Raises ValueError for fewer training cases than a batch has.

@@ -103,8 +103,8 @@ class BeliefGain(Algorithm):
         if self.options.reading == "probability":
             weight *= math.exp(math.fsum(turn.logprobs[policy.name_start(turn) :]))
         weights = values_by_token(policy, turn, 0.0, weight)
-        # It branches off from the first trajectory that visits the state.
-        return Alternative(node.visits[0][0], (turn,), (1.0,), (weights,))
+        first_trajectory, _ = node.visits[0]  # from which the reply branches off
+        return Alternative(first_trajectory, (turn,), (1.0,), (weights,))
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Return the metrics of a batch. ``credit/belief`` is the policy's belief in the true disease, a mean over the

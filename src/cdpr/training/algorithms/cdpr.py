@@ -72,9 +72,9 @@ class Cdpr(Algorithm):
         processes = [rewards for scored in batch for rewards in scored.credit.report.process]
         scale = scores.step_scale(processes, self.credit.step_scale)
         for scored in batch:
-            for steps, rewards in zip(scored.decisions, scored.credit.report.process, strict=True):
+            for advantages, rewards in zip(scored.decisions, scored.credit.report.process, strict=True):
                 weighted = scores.weighted_rewards(rewards, self.credit)
-                steps[:] = [a + w / scale for a, w in zip(steps, weighted, strict=True)]
+                advantages[:] = [a + w / scale for a, w in zip(advantages, weighted, strict=True)]
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Complete the advantages of a batch and return its metrics. Two things wait until all groups are scored.

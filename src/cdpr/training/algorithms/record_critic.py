@@ -150,7 +150,7 @@ class RecordCritic(Algorithm):
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Return the replies to learn for one group, as :meth:`score_batch` does for several."""
-        return (await self.score_batch([group], iteration))[0]
+        return (await self.score_batch([group], iteration))[0]  # the only group
 
     async def score_batch(self, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
         """Return for each group the replies that the policy shall learn, as alternatives; the decisions of its own
@@ -164,19 +164,19 @@ class RecordCritic(Algorithm):
 
         batch = self._read_states(groups)
         generator = torch.Generator().manual_seed(derive_seed(self.context.seed, "record_critic", iteration))
-        # Value some examinations of each state by their results in the record: g, NaN for the others. They are drawn
-        # by the critic's values G, which are 0 where the option ``critic`` is off.
+        # Value some examinations of each state by their results in the record: g, NaN for the others. The examinations
+        # to value are drawn by the critic's values G, which are 0 where the option ``critic`` is off.
         values = self.critic(batch.log_beliefs, batch.requested) * self.options.critic
-        pairs = self._draw_pairs(self._target(values, batch.log_prior), batch, generator)
+        pairs = self._draw_pairs(self._compute_target(values, batch.log_prior), batch, generator)
         gains = torch.full_like(values, math.nan)
-        gains[pairs.unbind(1)] = await self._gains(batch, pairs)
+        gains[pairs.unbind(1)] = await self._compute_gains(batch, pairs)
         if not self.options.critic:  # the policy learns from g itself; -1: examinations without g are never requested
             values = gains.nan_to_num(-1.0)
         # What the policy shall learn: a distribution over requests, and the probability of requesting at all.
-        target = self._target(values, batch.log_prior)
+        target = self._compute_target(values, batch.log_prior)
         mean_value = (target * values).sum(1)
         continuing = torch.sigmoid((mean_value - self.options.threshold) / self.options.temperature)
-        scored = await self._target_replies(groups, batch, target, continuing, iteration)
+        scored = await self._write_target_replies(groups, batch, target, continuing, iteration)
         # One learning step of reader and critic.
         rate_share = warmup_and_cosine(iteration, self.context.steps, _WARMUP)
         true_tokens = (self._diagnosis_token(true_names(visit.state.case)[0]) for visit in batch.visits)
@@ -214,7 +214,7 @@ class RecordCritic(Algorithm):
         before_diagnosis = [Branch(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
         log_beliefs = self.reader.log_beliefs(trainable_branch_logits(self.reader.model, contexts, before_diagnosis))
         # The initial policy's choice: its distribution of the next token after the first line and "REQUEST_TEST:".
-        first_lines = self._first_lines(log_beliefs)
+        first_lines = self._write_first_lines(log_beliefs)
         before_exam = []
         for visit, line in zip(visits, first_lines, strict=True):
             ids = (*self.prompts.tokenizer.encode(line), *self.request_prefix)
@@ -233,7 +233,7 @@ class RecordCritic(Algorithm):
         log_prior = torch.log_softmax(logits, dim=-1).clamp_min(-10).masked_fill(requested, -1e4)
         return Batch(contexts, visits, log_beliefs, first_lines, log_prior, requested)
 
-    def _first_lines(self, log_beliefs: "torch.Tensor") -> list[str]:
+    def _write_first_lines(self, log_beliefs: "torch.Tensor") -> list[str]:
         """Write the first line of a reply at every state: the diagnoses that the reader finds likeliest, with their
         probabilities, as many as the prompt asks for. ``log_beliefs`` are the reader's, [S, D]."""
         shares, numbers = log_beliefs.detach().exp().topk(self.prompts.settings.differential, dim=1)
@@ -243,7 +243,7 @@ class RecordCritic(Algorithm):
             lines.append(render_differential(zip(names, shares_here, strict=True)))
         return lines
 
-    def _target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
+    def _compute_target(self, values: "torch.Tensor", log_prior: "torch.Tensor") -> "torch.Tensor":
         """Compute the distribution over the E examinations that the policy shall learn at each of S states, [S, E]:
         pi_0^(prior / tau) exp(values / tau), normalised. ``values`` of the examinations, and ``log_prior``, log pi_0 of
         the initial policy, have the same shape. ``prior`` and ``tau`` are the options ``prior`` and
@@ -272,7 +272,7 @@ class RecordCritic(Algorithm):
         states = torch.arange(len(keys), device=keys.device)[:, None].expand_as(largest.indices)
         return torch.stack([states[is_drawn], largest.indices[is_drawn]], dim=1)
 
-    async def _gains(self, batch: Batch, pairs: "torch.Tensor") -> "torch.Tensor":
+    async def _compute_gains(self, batch: Batch, pairs: "torch.Tensor") -> "torch.Tensor":
         """Compute the value g of the examination in each of ``pairs`` [P, 2] (numbers of a state and an examination).
         Returns [P], in units of a right diagnosis: what the result is expected to add to the accuracy, minus the price.
         An examination that the record lacks adds nothing to the accuracy, but its request still has a price."""
@@ -304,19 +304,20 @@ class RecordCritic(Algorithm):
         if branches:
             with torch.no_grad():
                 after = self.reader.log_beliefs(branch_logits(self.reader.model, batch.contexts, branches))
-                before = batch.log_beliefs.detach()[pairs[with_result, 0]]
+                state_numbers, _ = pairs[with_result].unbind(1)
+                before = batch.log_beliefs.detach()[state_numbers]
                 gains[with_result] += net_gain(before, after, self.options.power)
         return gains
 
-    async def _target_replies(
+    async def _write_target_replies(
         self, groups: Sequence[Group], batch: Batch, target: "torch.Tensor", continuing: "torch.Tensor", iteration: int
     ) -> list[GroupAdvantages]:
         """Write the replies that the policy shall learn at each of the S states that the batch visits: the diagnosis
         that the reader finds likeliest, and requests of examinations.
 
         ``target`` [S, E] has the probability with which each of the E examinations shall be chosen, given that one is
-        requested (:meth:`_target`). ``continuing`` [S] is the probability with which the policy shall request an
-        examination rather than diagnose. Before iteration ``options.start``, or without ``options.choice``, only the
+        requested (:meth:`_compute_target`). ``continuing`` [S] is the probability with which the policy shall request
+        an examination rather than diagnose. Before iteration ``options.start``, or without ``options.choice``, only the
         names of diagnoses are learned.
 
         Returns the advantages of each group. The replies are its ``alternatives``: replies to train on that are in no
@@ -330,7 +331,7 @@ class RecordCritic(Algorithm):
             stop_share = 1 - p_request if trains_choice else 0.0
             request_shares = [p_request * p for p in target[n].tolist()] if may_request else []
             first_line = "" if visit.forced else batch.first_lines[n]
-            calls.append(self._replies_at(visit, first_line, names[n], stop_share, request_shares))
+            calls.append(self._write_replies_at(visit, first_line, names[n], stop_share, request_shares))
         # Gather them by group.
         alternatives: list[list[Alternative]] = [[] for _ in groups]
         for visit, replies in zip(batch.visits, await asyncio.gather(*calls), strict=True):
@@ -341,7 +342,7 @@ class RecordCritic(Algorithm):
             scored.append(GroupAdvantages(decisions=zeros, weights=[row[:] for row in zeros], alternatives=replies))
         return scored
 
-    async def _replies_at(
+    async def _write_replies_at(
         self, visit: Visit, first_line: str, name: str, stop_share: float, request_shares: Sequence[float]
     ) -> list[Alternative]:
         """Write the replies to learn at a visited state: the diagnosis ``name``, and the request of each examination

@@ -8,6 +8,7 @@ and enters the loss once for each of them, with the advantage of that episode.
 
 import asyncio
 import functools
+import operator
 import random
 from statistics import fmean
 from typing import NamedTuple
@@ -52,11 +53,11 @@ class TreeGrpo(Algorithm):
         alternatives: list[Alternative] = []
         for i, tree in enumerate(trees):
             within_tree = self.normalise_scores(scores[i])
-            advantages = [a + b for a, b in zip(within_tree, among_trees[i * size : (i + 1) * size], strict=True)]
-            # The advantages of all episodes that share decision t of the first episode: its own, tree[0], and those
-            # that branch off after t. What follows in a branch is an alternative.
-            sharing = [[advantages[0]] for _ in group[i].steps]
-            for branch, advantage in zip(tree[1:], advantages[1:], strict=True):
+            own, *others = map(operator.add, within_tree, among_trees[i * size : (i + 1) * size])
+            # ``sharing[t]``: the advantages of all episodes that share decision t of the first episode, which are its
+            # ``own`` and those of the branches that begin after t. What follows in a branch is an alternative.
+            sharing = [[own] for _ in group[i].steps]
+            for branch, advantage in zip(tree[1:], others, strict=True):
                 for of_decision in sharing[: branch.start]:
                     of_decision.append(advantage)
                 turns = [step.turn for step in branch.trajectory.steps[branch.start :]]

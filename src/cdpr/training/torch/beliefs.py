@@ -17,9 +17,9 @@ from .update import Segment, token_logits
 
 _BRANCHES = 512  # branches in one forward pass, at most
 _SCALE = 0.3  # by which a reader's logits are multiplied at first: the warm-started tiny policy is too sure
-_MATRICES = 5.0  # the reader's learning rate of Muon (hidden matrices) as a multiple of that of AdamW
+_MUON_RATIO = 5.0  # the reader's learning rate of Muon (hidden matrices) as a multiple of that of AdamW
 # The critic: units of its hidden layers, states that it remembers, states in a batch, optimiser steps per iteration.
-_HIDDEN, _REMEMBERED, _BATCH, _STEPS = 256, 8192, 256, 8
+_UNITS, _MEMORY_SIZE, _BATCH, _STEPS = 256, 8192, 256, 8
 
 
 class Branch(NamedTuple):
@@ -109,7 +109,7 @@ class Reader(torch.nn.Module):
         self.log_scale = torch.nn.Parameter(torch.tensor(_SCALE).log())
         self.to(next(model.parameters()).device)
         model.requires_grad_(trains_model)
-        self.optimiser = MuonAndAdamW(model if trains_model else None, _MATRICES * rate, rate, [self.log_scale])
+        self.optimiser = MuonAndAdamW(model if trains_model else None, _MUON_RATIO * rate, rate, [self.log_scale])
 
     def log_beliefs(self, logits: torch.Tensor) -> torch.Tensor:
         """Compute the log-probability of each diagnosis, [N, D], from the logits [N, vocabulary] of the token in which
@@ -132,7 +132,7 @@ class Reader(torch.nn.Module):
 class Critic(torch.nn.Module):
     """A network that predicts the value of each of E examinations at a state. Its inputs, for N states, are the
     reader's log-probabilities of D diagnoses, [N, D], and which examinations were requested, [N, E]. It keeps the last
-    :data:`_REMEMBERED` states from which it has learned, and learns from random batches of these. ``rate`` is its peak
+    :data:`_MEMORY_SIZE` states from which it has learned, and learns from random batches of these. ``rate`` is its peak
     learning rate, ``seed`` fixes its first weights."""
 
     def __init__(self, diagnoses: int, examinations: int, rate: float, seed: int, device: torch.device):
@@ -141,8 +141,8 @@ class Critic(torch.nn.Module):
         self.rate = rate
         with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
             torch.manual_seed(derive_seed(seed, "critic"))
-            first, second = torch.nn.Linear(diagnoses + examinations, _HIDDEN), torch.nn.Linear(_HIDDEN, _HIDDEN)
-            last = torch.nn.Linear(_HIDDEN, examinations)
+            first, second = torch.nn.Linear(diagnoses + examinations, _UNITS), torch.nn.Linear(_UNITS, _UNITS)
+            last = torch.nn.Linear(_UNITS, examinations)
         torch.nn.init.zeros_(last.weight)
         torch.nn.init.zeros_(last.bias)
         self.network = torch.nn.Sequential(first, torch.nn.SiLU(), second, torch.nn.SiLU(), last).to(device)
@@ -166,8 +166,8 @@ class Critic(torch.nn.Module):
         their examinations, NaN where a value is not known. Then take some optimiser steps on batches of the remembered
         states, drawn by ``generator``, at the share ``rate_share`` of the peak learning rate. Returns the mean loss; 0
         where no drawn state has a value."""
-        self.inputs = torch.cat([self.inputs, _critic_inputs(log_beliefs, requested)])[-_REMEMBERED:]
-        self.gains = torch.cat([self.gains, gains])[-_REMEMBERED:]
+        self.inputs = torch.cat([self.inputs, _critic_inputs(log_beliefs, requested)])[-_MEMORY_SIZE:]
+        self.gains = torch.cat([self.gains, gains])[-_MEMORY_SIZE:]
         self.adam.learning_rate = self.rate * rate_share
         losses = []
         # Random batches; only examinations with a known value enter the loss.

@@ -116,7 +116,7 @@ class _Cache:
 
     def __len__(self) -> int:
         """The number of cached tokens of each sequence."""
-        return self.layers[0][0].shape[-2] if self.layers[0] else 0  # the keys of the first layer have a row for each
+        return self.layers[0][0].shape[-2] if self.layers[0] else 0  # rows of the first layer's keys
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sequence of the batch ``repeats`` times, in place: sequences a, b become a, a, b, b. The name is

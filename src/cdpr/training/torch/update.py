@@ -14,10 +14,10 @@ from .weights import padded_width
 
 # From this number of first tokens on that all rows of a batch have in common, they pass through the model once, before
 # the rows. For fewer the second pass costs more than it saves.
-_SHARED = 256
+_LEAST_SHARED = 256
 # Samples with a common prompt are joined to one row of at most so many tokens. In longer rows the dense mask costs more
 # than it costs to compute the prompt once for each sample.
-_ROW = 2048
+_ROW_LIMIT = 2048
 
 
 def clipped_surrogate(
@@ -82,7 +82,7 @@ class Sample(NamedTuple):
             old_logprobs=tuple(chain.from_iterable(turn.logprobs for turn in all_turns)),
             advantages=tuple(chain.from_iterable(advantages)),
             weights=tuple(chain.from_iterable(weights)),
-            branches=tuple(_branch(alternative.turns) for alternative in alternatives),
+            branches=tuple(_make_branch(alternative.turns) for alternative in alternatives),
         )
 
 
@@ -97,7 +97,7 @@ def _generated_positions(turns: Sequence[Turn]) -> tuple[int, ...]:
     return tuple(len(turn.prompt_ids) + k for turn in turns for k in range(len(turn.token_ids)))
 
 
-def _branch(turns: Sequence[Turn]) -> Segment:
+def _make_branch(turns: Sequence[Turn]) -> Segment:
     """Make the segment of one or several consecutive replies that branch off from a trajectory: all their tokens after
     the prompt of the first one."""
     start = len(turns[0].prompt_ids)
@@ -118,13 +118,13 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
     similar length; a row is a list of samples that pass through the model as one sequence.
 
     Samples of one group share a prompt. So up to ``size`` of them form one row, in which the prompt is computed once,
-    if none has branches and together they have at most :data:`_ROW` tokens. Otherwise each is a row of its own."""
+    if none has branches and together they have at most :data:`_ROW_LIMIT` tokens. Otherwise each is a row by itself."""
     rows: list[Sequence[Sample]] = []
     for group in groups:
         for start in range(0, len(group), size):
             samples = group[start : start + size]
             has_branches = any(sample.branches for sample in samples)
-            fits_in_row = len(samples) > 1 and not has_branches and _row_length(samples) <= _ROW
+            fits_in_row = len(samples) > 1 and not has_branches and _row_length(samples) <= _ROW_LIMIT
             rows += [samples] if fits_in_row else [[sample] for sample in samples]
     rows.sort(key=_row_length)  # so that the rows of a micro-batch need little padding
     batches: list[list[Sequence[Sample]]] = [[]]
@@ -148,7 +148,8 @@ def row_segments(row: Sequence[Sample]) -> list[Segment]:
 
 def _row_length(row: Sequence[Sample]) -> int:
     """Count the tokens of a row of samples; tokens that a sample shares with the first one count once."""
-    return row[0].length + sum(other.length - _shared_tokens(row[0], other) for other in row[1:])
+    first, *others = row
+    return first.length + sum(other.length - _shared_tokens(first, other) for other in others)
 
 
 def _shared_tokens(first: Sample, other: Sample) -> int:
@@ -195,7 +196,8 @@ def token_logits(model: Any, rows: Sequence[Sequence[Segment]]) -> tuple[torch.T
     inputs, scored = _pack(model, rows, shared)
     cache = None  # keys and values of the common beginning
     if shared:
-        beginning = torch.tensor([rows[0][0].ids[:shared]], device=device)
+        conversation = rows[0][0].ids  # of the first row; all rows begin alike
+        beginning = torch.tensor([conversation[:shared]], device=device)
         cache = model.model(input_ids=beginning, use_cache=True).past_key_values
         cache.batch_repeat_interleave(len(rows))
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
@@ -212,9 +214,9 @@ def _pack(model: Any, rows: Sequence[Sequence[Segment]], shared: int) -> tuple[d
     it, and the token itself (int64 [scored tokens, 3]). Where every row has one segment, the attention mask is True for
     tokens and False for padding, [rows, shared + width]. Otherwise it is dense, [rows, 1, width, shared + width]: True
     where a token attends to another."""
-    rows = [[Segment(shared, row[0].ids[shared:], row[0].scored), *row[1:]] for row in rows]
-    # The tokens that pass through the model: the last one of a later segment does not.
-    row_ids = [[row[0].ids, *(segment.ids[:-1] for segment in row[1:])] for row in rows]
+    rows = [[Segment(shared, first.ids[shared:], first.scored), *branches] for first, *branches in rows]
+    # The tokens that pass through the model: all but the last one of each branch.
+    row_ids = [[first.ids, *(branch.ids[:-1] for branch in branches)] for first, *branches in rows]
     width = padded_width(model, max(sum(map(len, ids)) for ids in row_ids))
     # Filled as numpy arrays: many small segments, and a small write to a tensor costs ten times as much.
     tokens, positions = np.zeros((2, len(rows), width), dtype=np.int64)
@@ -250,15 +252,15 @@ def _pack(model: Any, rows: Sequence[Sequence[Segment]], shared: int) -> tuple[d
 
 def _common_beginning(rows: Sequence[Sequence[Segment]]) -> int:
     """Count the tokens with which all rows begin alike, and which can pass through the model once for all rows. Returns
-    0 for a single row, and where they are too few to save time (:data:`_SHARED`).
+    0 for a single row, and where they are too few to save time (:data:`_LEAST_SHARED`).
 
     The common beginning ends before the first scored token and before the first branch of any row. The token before
     these is left out too, because the hidden state from which a token is predicted must be computed with the row."""
-    first, *others = rows
     ends = []
-    for row in rows:
-        ends += [len(row[0].ids), *row[0].scored, *(segment.start for segment in row[1:])]
+    for first, *branches in rows:
+        ends += [len(first.ids), *first.scored, *(branch.start for branch in branches)]
     length = min(ends) - 1
-    for row in others:
-        length = _common_prefix(first[0].ids, row[0].ids, length)
-    return length if others and length >= _SHARED else 0
+    conversation, *others = (first.ids for first, *_ in rows)
+    for other in others:
+        length = _common_prefix(conversation, other, length)
+    return length if others and length >= _LEAST_SHARED else 0

@@ -231,7 +231,7 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
     branches: list[Segment] = []
     for t, step in enumerate(steps):
         context, reply = prompts.context_ids(State(episode.trajectory.case, tuple(steps[:t]))), prompts.reply_ids(step)
-        start, conversation = len(context), (*context, *reply)  # after the last step it is the whole conversation
+        start, conversation = len(context), (*context, *reply)  # after the last step: all of it
         scored += range(start, len(conversation))
         if episode.diagnoses:
             diagnosis = _diagnosis_ids(prompts, episode.diagnoses[t])[:-1]  # without the end-of-turn token

@@ -130,11 +130,11 @@ class _OneDnnProduct(torch.autograd.Function):
     def backward(ctx, gradient):
         """Compute the gradients of ``x`` and of ``weight`` from ``gradient``, that of the product [..., out]; None for
         one that is not needed."""
-        x, weight = ctx.saved_tensors
+        (x, weight), (needs_x, needs_weight) = ctx.saved_tensors, ctx.needs_input_grad
         flat = gradient.reshape(-1, gradient.shape[-1])
         return (
-            _multiply(flat, weight.t().contiguous()).view_as(x) if ctx.needs_input_grad[0] else None,
-            flat.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None,
+            _multiply(flat, weight.t().contiguous()).view_as(x) if needs_x else None,
+            flat.t() @ x.reshape(-1, x.shape[-1]) if needs_weight else None,
         )
 
 

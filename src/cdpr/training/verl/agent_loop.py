@@ -91,7 +91,7 @@ def _failed_output(run: TrainingRun, case: CaseRecord, error: Exception) -> Epis
     else:
         _log.warning("an episode failed: %s", error)
     turn = Turn("", run.prompts.context_ids(State(case)), (run.tokenizer.end_of_turn,), (0.0,))
-    output = _episode_output([turn], {0})
+    output = _episode_output([turn], {0})  # any version of the weights: nothing is trained
     output.response_mask, output.num_turns = [0], 1  # 0: the token has no loss
     output.failure, output.fatal = type(error).__name__, fatal
     return output

@@ -17,7 +17,7 @@ from ..torch.weights import copy_tokenizer
 
 LATEST = "latest_checkpointed_iteration.txt"
 """The file in which verl records the step of the latest checkpoint."""
-_STEP, _MARK = "global_step_", "whole"
+_STEP, _MARK = "global_step_", "whole"  # how a checkpoint's folder begins; the file that marks it as whole
 
 
 def checkpoint_folder(checkpoints: Path, step: int) -> Path:

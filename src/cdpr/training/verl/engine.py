@@ -44,7 +44,7 @@ class Engine(FSDPEngineWithLMHead):
             )
 
 
-# verl looks for an engine of the device and its vendor first. Its own has no vendor, so with one this engine is found
-# before it. For a CPU verl has no engine.
+# verl looks first for an engine that is registered with the device's vendor, and its own is registered without one, so
+# this one is found. For a CPU verl has no engine.
 for device, vendor in (("cuda", "nvidia"), ("cpu", None)):
     EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device, vendor)(Engine)

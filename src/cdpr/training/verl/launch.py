@@ -29,7 +29,7 @@ from .memory import cpus_of_ray
 from .session import START, Session
 
 _FROZEN = "frozen"  # name of the frozen server's model
-_RESTARTS = 3  # of a frozen server that dies, in a run
+_RESTARTS = 3  # how often a frozen server that died is started again, in a run
 # One call starts Ray on every machine of the job: the first, where this process runs, leads; the others wait until it
 # has had time to start, and join it.
 _START = (

@@ -15,7 +15,7 @@ from ..training_run import uses_frozen_policy
 
 GB = 1e9
 ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and fragmentation
-_ASLEEP = 1.5  # GB that a sleeping rollout server keeps: its CUDA context and graphs
+_SLEEPING_SERVER = 1.5  # GB that a sleeping rollout server keeps: its CUDA context and graphs
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
 _MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
 _CHUNK = 1024  # tokens whose logits are in memory at the same time, at most
@@ -177,7 +177,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     # While weights go to the server: its own weights (it has no cache yet), and all weights of the trainer in float32
     # where FSDP gathers them on each GPU.
     gathered = 4 * model.parameters / GB if gpus == 1 or verl.lora_rank else 0.0
-    woken_server = _ASLEEP + servers[0].weights / servers[0].gpus
+    woken_server = _SLEEPING_SERVER + servers[0].weights / servers[0].gpus
     transfer = resident | {"working weights": gathered, "rollout server": woken_server} | always
     transfer["optimiser"] = rollout["optimiser"]
     # While the policy is updated: a forward and backward pass of one micro-batch of the longest trajectories, with
@@ -194,7 +194,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
         "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,
         "activations": (block_inputs + block_activations) / GB,
         "logits": min(tokens, _CHUNK) * logits_of_token,
-        "rollout server": _ASLEEP,
+        "rollout server": _SLEEPING_SERVER,
     }
     phases = {"rollouts": rollout, "update": update | always, "weights to the server": transfer}
     return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest, phases, servers)

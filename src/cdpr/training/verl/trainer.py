@@ -30,7 +30,7 @@ from .agent_loop import BatchAdvantages
 from .checkpoints import checkpoint_folder, keep_only
 from .session import read_session, reason_to_stop, translate_metrics
 
-_CREDIT = "credit.json"
+_CREDIT = "credit.json"  # the state of the algorithm, in the folder of a checkpoint
 
 
 @register_adv_est("cdpr")
@@ -197,7 +197,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         """Compute our advantages of the batch, and store them where verl expects rewards. The estimator :func:`pass_on`
         then returns them as advantages."""
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")]
-        uids = dict.fromkeys(key.rsplit("_", 2)[0] for key in keys)  # of UID_MEMBER_OUTPUT
+        uids = dict.fromkeys(uid for uid, _member, _output in (key.rsplit("_", 2) for key in keys))
         self.batch_advantages = ray.get(self._worker.finish_batch.remote(list(uids)))
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         masks = data["response_mask"].unbind()
