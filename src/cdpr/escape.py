@@ -86,6 +86,7 @@ def _escape_character(character: re.Match[str]) -> str:
     return _ENTITIES.get(character[0], f"\\{character[0]}")
 
 
+# Characters that LaTeX does not print as they are, and how they are written.
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
             "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "·": r"$\cdot$",
             "λ": r"$\lambda$", "Δ": r"$\Delta$", "<": "$<$", ">": "$>$", "|": r"\textbar{}", "°": r"$^{\circ}$",

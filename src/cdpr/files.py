@@ -221,11 +221,11 @@ class DigestCache:
 
         An example of a stamp is the size and the time of a file, whose digest is the value.
         """
-        # Entries are lists [stamp, value].
-        if name not in self._values or self._values[name][0] != stamp:
-            self._values[name] = [stamp, compute()]
-            self._changed = True
-        return self._values[name][1]
+        stored_stamp, value = self._values.get(name, (None, None))
+        if stored_stamp != stamp:
+            value = compute()
+            self._values[name], self._changed = [stamp, value], True
+        return value
 
     def save(self) -> None:
         """Write the cache to its file if it has changed."""

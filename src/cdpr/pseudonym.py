@@ -25,11 +25,11 @@ def pseudonym(state: str | Path, text: str) -> str:
 
     Raises OSError where the file of the key cannot be read or written, SecretError where it is damaged.
     """
-    return hmac.new(_secret(Path(state).resolve()), text.encode(), "sha256").hexdigest()[:16]
+    return hmac.new(_read_secret(Path(state).resolve()), text.encode(), "sha256").hexdigest()[:16]
 
 
 @cache
-def _secret(state: Path) -> bytes:
+def _read_secret(state: Path) -> bytes:
     """Read the secret key in the folder ``state``; makes one where there is none. Raises SecretError for a damaged
     file."""
     path = state / SECRET

@@ -73,7 +73,7 @@ class RunRecord(BaseModel):
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))  # empty where the file is no JSON at all
             problem = f"field {field!r}: {first['msg']}" if field else first["msg"]
-            again = f"remove it and run snakemake again: {path.parent} is made anew"
+            again = f"remove it and run snakemake again: {path.parent} is then made again"
             raise UnreadableRecord(f"{path}: no run.json ({problem}); {again}") from error
 
     def input_digest(self, name: str) -> str | None:

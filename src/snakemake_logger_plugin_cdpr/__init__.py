@@ -30,8 +30,8 @@ from cdpr.problems import without_stack
 LOG_LINES = 15
 _DURING_A_RUN = ("Nothing to be done", "Terminating processes")  # how Snakemake's remarks begin that are shown then
 # Parts of messages without use for a user, and of errors that repeat what the log of the failed job says better.
-_HIDDEN = ("Config file ", "Assuming unrestricted", "Building DAG", "CalledProcessError",
-           "At least one job did not complete", "Exiting because a job execution failed")  # fmt: skip
+_HIDDEN_PARTS = ("Config file ", "Assuming unrestricted", "Building DAG", "CalledProcessError",
+                 "At least one job did not complete", "Exiting because a job execution failed")  # fmt: skip
 
 
 @dataclass
@@ -99,13 +99,13 @@ class LogHandler(LogHandlerBase):
             self._print(message)
             self._total, self._began = details["job_count"], time.monotonic()
             if self._console.is_terminal and not self._console.is_dumb_terminal:
-                self._live = Live(None, console=self._console, get_renderable=self._view, transient=True)
+                self._live = Live(None, console=self._console, get_renderable=self._draw, transient=True)
                 self._live.start()
             else:
                 threading.Thread(target=self._print_lines, daemon=True).start()
         elif "outcome" in details:
             self.close()
-            summary = f"{self._counts()} done in {since(self._began)}"
+            summary = f"{self._count_jobs()} done in {since(self._began)}"
             if self._failed and not self._stopped:  # a stop by the user makes running jobs fail
                 summary += f", {len(self._failed)} failed ({', '.join(self._failed[:6])})"
             self._print(f"{summary}." if self._total else "")
@@ -115,7 +115,7 @@ class LogHandler(LogHandlerBase):
             self._stopped |= message.startswith("Terminating")
             # While the workflow is planned all messages are of use, during the run only faults and some remarks.
             is_useful = is_fault or not self._planned or message.startswith(_DURING_A_RUN)
-            if is_useful and not any(part in message for part in _HIDDEN):
+            if is_useful and not any(part in message for part in _HIDDEN_PARTS):
                 self._print(without_stack(message), "red" if is_fault else "")  # the full log keeps the stack
         elif event == LogEvent.JOB_INFO:
             name = f"{details['rule_name']} {'/'.join({**details['wildcards']}.values())}".strip()
@@ -128,11 +128,11 @@ class LogHandler(LogHandlerBase):
             why = [f"{job.name} failed. Its log, {job.log}, ends:", *lines]
             self._print("" if self._stopped else "\n    ".join(why), "red")
 
-    def _counts(self) -> str:
+    def _count_jobs(self) -> str:
         """How many jobs are done, as text: ``3 of 12 jobs``."""
         return f"{self._done} of {self._total} jobs"
 
-    def _jobs(self) -> list[tuple[str, str, str]]:
+    def _list_jobs(self) -> list[tuple[str, str, str]]:
         """Name, last line of the log and time of every running job. The line is empty for an empty log, and has single
         spaces."""
         jobs = list(self._running.values())
@@ -141,16 +141,16 @@ class LogHandler(LogHandlerBase):
     def _print_lines(self) -> None:
         """Print a line with up to three of the running jobs every half minute, until the workflow has ended."""
         while not self._ended.wait(self.settings.every):
-            jobs = [f"{name} ({textwrap.shorten(line, 40)})" if line else name for name, line, _ in self._jobs()]
+            jobs = [f"{name} ({textwrap.shorten(line, 40)})" if line else name for name, line, _ in self._list_jobs()]
             more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
             now = f"; now {', '.join(jobs[:3])}{more}" if jobs else ""
-            self._print(f"{time.strftime('%H:%M:%S')}  {self._counts()} done{now}")
+            self._print(f"{time.strftime('%H:%M:%S')}  {self._count_jobs()} done{now}")
 
-    def _view(self) -> Group:
+    def _draw(self) -> Group:
         """Draw the display on a terminal: the progress of all jobs, and below it up to eight running jobs."""
         head, jobs = Table.grid(padding=(0, 2)), Table.grid(Column(no_wrap=True), Column(no_wrap=True), padding=(0, 2))
-        head.add_row(ProgressBar(self._total, self._done, width=30), self._counts(), since(self._began))
-        for name, line, duration in self._jobs()[:8]:
+        head.add_row(ProgressBar(self._total, self._done, width=30), self._count_jobs(), since(self._began))
+        for name, line, duration in self._list_jobs()[:8]:
             jobs.add_row(terminal(f"{name} {duration}"), Text(terminal(line), style="dim"))
         return Group(head, jobs)
 

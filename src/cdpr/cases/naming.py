@@ -107,7 +107,7 @@ def _read(name: str) -> Meaning:
     # From what is certain to guesses.
     sure = _read_brackets(name) or _drop_fillers(name) or _check_axes(name, _match_words(name)) or _read_joined(name)
     likely = sure or _find_regions(name) or _match_procedure(name) or _match_any_specimen(name) or _match_target(name)
-    return likely or _correct_words(name) or _match_kind(name) or Meaning(kind=_classify(name), whole=False)
+    return likely or _correct_words(name) or _match_kind(name) or Meaning(kind=_class_in(name), whole=False)
 
 
 def _use_words_of_vocabulary(name: str) -> str:
@@ -190,7 +190,7 @@ def _read_standard_name(name: str) -> Meaning:
     if reporting := next(filter(None, map(_read_by_name, translate(name).reporting)), None):
         return replace(reporting, how="analyte")
     shortened = _rewrite_name(name)
-    unlisted = Meaning(kind=_classify(names[0]) or "laboratory test", whole=False)
+    unlisted = Meaning(kind=_class_in(names[0]) or "laboratory test", whole=False)
     return unlisted if shortened == name else _read(shortened)
 
 
@@ -415,7 +415,7 @@ def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
     both = (f"{remark} {bare}", f"{bare} {remark}")
     if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
         known = map(_read_by_name, (*both, bare))
-        return next((one for one in known if one and one.term and _classify(bare) == class_of(one.term)), None)
+        return next((one for one in known if one and one.term and _class_in(bare) == class_of(one.term)), None)
     # The first wording that is an examination, else those that the brackets list: "Anemia labs (iron, ferritin)".
     is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
     wordings = [*both, bare, *[remark] * is_name]
@@ -463,7 +463,7 @@ def _read_joined(name: str) -> Meaning | None:
     if ends_in_specimen or not 2 <= len(parts) <= _MOST_JOINED or (aside and _PATTERN.joint.search(aside[1])):
         return None
     head = next((word for word in reversed(parts[-1].split()) if word.casefold() not in _FILLERS), "")
-    meanings = [_read_part(part, first, head) or Meaning(kind=_classify(part)) for part in parts]
+    meanings = [_read_part(part, first, head) or Meaning(kind=_class_in(part)) for part in parts]
     terms = [term for one in meanings for term in one.terms]
     kinds = {one.kind for one in meanings} - {""}
     if not terms or len(kinds) > 1 or Meaning() in meanings:
@@ -585,8 +585,7 @@ def _match_kind(name: str) -> Meaning | None:
     """Read a name of a kind whose members have no billing codes, such as "Foovirus antibody" (antibody to any virus):
     it means the examination whose code is used for all of them. None for any other name. The match is an ``analyte``,
     so that two names of a kind stay different quantities."""
-    plain = _respell(name)
-    term = next((examination for pattern, examination in _UNLISTED_KINDS if compiled(pattern).match(plain)), None)
+    term = next((known for pattern, known in _UNLISTED_KINDS if compiled(pattern).match(_respell(name))), None)
     return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
 
 
@@ -597,10 +596,10 @@ def class_of(term: Term) -> str:
     """Return the class of an examination, such as ``culture`` or ``ct``. Names without a price of their own get the
     median price of their class."""
     class_of_kind = {"laboratory": "laboratory test", "microbiology": "culture"}
-    return _classify(term.name) or class_of_kind.get(term.kind, term.kind)
+    return _class_in(term.name) or class_of_kind.get(term.kind, term.kind)
 
 
-def _classify(name: str) -> str:
+def _class_in(name: str) -> str:
     """Return the class that a name says, even where no examination is known: a modality, ``biopsy``, ``culture``, ...;
     empty for none."""
     plain = _respell(name)

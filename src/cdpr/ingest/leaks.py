@@ -139,7 +139,7 @@ def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None
 
 
 _WORDS = phrases("told_results")
-# A space means any white space, so that a line may be wrapped within.
+# A space in an expression means any white space: the text may have a line end there.
 _VISIT = Patterns({name: text.replace(" ", r"\s+") for name, text in _WORDS["patterns"].items()})
 _RESULT = re.compile(_WORDS["result"])
 

@@ -279,7 +279,7 @@ def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
             continue
         key = first_spellings.setdefault((case, normalise(key) or key), key)  # of signs alone nothing is left
         text = f"{one_line(row['item'])}: {report}" if row["item"] else report
-        if not workups[case].add(key, _analyte(row, export.problems) if is_measured else text):
+        if not workups[case].add(key, _make_analyte(row, export.problems) if is_measured else text):
             attrition.count("repeated items" if is_measured else "repeated reports")
     return workups
 
@@ -297,7 +297,7 @@ def _examination_key(row: Row, problems: list[IngestError]) -> str:
     return name
 
 
-def _analyte(row: Row, problems: list[IngestError]) -> Analyte:
+def _make_analyte(row: Row, problems: list[IngestError]) -> Analyte:
     """Make an analyte of a row with a value. Bounds of the reference range in the wrong order are added to
     ``problems``; a single bound becomes a comment."""
     low, high = (float(row[name]) if row[name] else None for name in ("reference_low", "reference_high"))

@@ -73,7 +73,7 @@ def ingest(
         remedy = "; ".join([f"see what was dropped: {dropped or 'nothing'}", *attrition.warnings])
         raise IngestError(path, f"no usable case among {attrition.read}", remedy)
     if DATASETS[dataset].role == "in_domain":
-        records = _split(records, settings, path, attrition)
+        records = _divide_cases(records, settings, path, attrition)
     elif DATASETS[dataset].role == "lessons":
         records = [record.model_copy(update={"split": "train"}) for record in records]
     attrition.kept = len(records)
@@ -81,7 +81,7 @@ def ingest(
     return records, attrition
 
 
-def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition: Attrition) -> list[CaseRecord]:
+def _divide_cases(records: list[CaseRecord], settings: Settings, path: Path, attrition: Attrition) -> list[CaseRecord]:
     """Assign the records to splits by patient; returns them. The settings say how many cases each split has: records
     beyond these are dropped, and too few real cases are divided in the same proportions. Raises IngestError where the
     synthetic hospital has too few cases."""
@@ -95,7 +95,7 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
         expected = ", ".join(f"about {size} {name}" for name, size in sizes.items())
         warning = f"{usable} usable cases where {requested} are asked for: split in proportion ({expected})"
         attrition.warnings.append(warning)
-        sizes["train"] = usable  # a limit that is never reached: training gets whatever rounding leaves over
+        sizes["train"] = usable  # never reached: training gets whatever the rounded sizes of the others leave
     split_of = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
     # A patient without a split is beyond the sizes.
     for record in records:

@@ -12,7 +12,7 @@ from ..files import parse_yaml, shipped_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
 LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
-HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
+HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair, alone
 _BLANKED = re.compile(r"_{2,}")
 _ALPHANUMERIC = re.compile(r"[^\W_]")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses

@@ -62,13 +62,9 @@ class InProcessSampler(Model):
 
     @classmethod
     def from_folder(
-        cls,
-        folder: str | Path,
-        *,
-        device: str = "cpu",
-        dtype: torch.dtype | None = None,
+        cls, folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None,
         template: Mapping | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Open a sampler with the weights and the tokenizer of a Hugging Face folder. ``dtype`` is the type of the
         weights, by default the stored one; ``template`` are arguments of the chat template. Raises SettingsError for a
         folder that cannot be used."""

@@ -190,14 +190,9 @@ class ModelSpec:
         the continuations of counterfactual actions."""
         frozen = settings.training.verl.frozen
         return cls(
-            where=str(frozen.url),
-            name=frozen.name or settings.policy.model,
-            credentialed=credentialed,
-            governance=settings.governance,
-            retries=_FROZEN_RETRIES,
-            at_once=frozen.at_once,
-            replicas=frozen.replicas,
-        )
+            where=str(frozen.url), name=frozen.name or settings.policy.model, credentialed=credentialed,
+            governance=settings.governance, retries=_FROZEN_RETRIES, at_once=frozen.at_once, replicas=frozen.replicas,
+        )  # fmt: skip
 
     @classmethod
     def of_rollouts(cls, settings: Settings) -> Self:

@@ -159,7 +159,7 @@ def _command(*arguments: _Argument) -> Callable:
 
     def register(call: _Command) -> _Command:
         """Add the function to the commands."""
-        _COMMANDS[call.__name__[1:]] = call, arguments
+        _COMMANDS[call.__name__.removeprefix("_")] = call, arguments
         return call
 
     return register

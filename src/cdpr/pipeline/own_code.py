@@ -20,9 +20,9 @@ from ..settings.queries import user_files
 from .run_key import PACKAGE, PACKAGE_FOLDER, file_of, files_of, import_closure, is_installed
 
 _real_path = functools.lru_cache(4096)(os.path.realpath)
-_OURS = _real_path(str(PACKAGE_FOLDER)) + os.sep
-_FILES_MODULE = _OURS + "files.py"  # reads files for others
-_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/", _OURS)
+_OUR_FOLDER = _real_path(str(PACKAGE_FOLDER)) + os.sep
+_FILES_MODULE = _OUR_FOLDER + "files.py"  # reads files for others
+_SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/", _OUR_FOLDER)
 _user_modules: dict[str, str] = {}  # names of the user's modules by file
 _allowed: set[str] = set()  # files that may be read, and folders whose files may be read
 _faults: list[str] = []  # messages about undeclared files that were read
@@ -104,7 +104,7 @@ def _user_module_at_work() -> str:
     ``cdpr.files``, whose functions read files for their callers."""
     frame = sys._getframe(2)  # what opens the file: the caller of the audit hook, which called this function
     while (file := _real_path(frame.f_code.co_filename)) not in _user_modules:
-        of_package = file.startswith(_OURS) and file != _FILES_MODULE
+        of_package = file.startswith(_OUR_FOLDER) and file != _FILES_MODULE
         if frame.f_code.co_name == "<module>" or of_package or frame.f_back is None:
             return ""
         frame = frame.f_back
@@ -114,5 +114,5 @@ def _user_module_at_work() -> str:
 def _is_declared(path: str) -> bool:
     """Whether a file is a module of the user, declared, or part of the system or of an installed package."""
     folders = set(map(str, Path(path).parents))
-    return bool(path in _user_modules or {path, *folders} & _allowed or path.startswith(_SYSTEM)
+    return bool(path in _user_modules or {path, *folders} & _allowed or path.startswith(_SYSTEM_FOLDERS)
                 or is_installed(Path(path)))  # fmt: skip

@@ -22,8 +22,8 @@ from .running import JobRequest, keep_rows, run_stage
 from .stages import Options
 
 _STAGE = "evaluate_agent"
-# The flag of each server for the longest sequence.
-_LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
+# The flag with which each server is told the longest sequence.
+_LENGTH_FLAG = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
 
 class ServedJob(NamedTuple):
@@ -142,4 +142,4 @@ def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     longest = longest_sequence(settings)
     bound = min(longest, config.get("max_position_embeddings", longest))
-    return [*flags, _LONGEST[settings.serving.program], str(bound)]
+    return [*flags, _LENGTH_FLAG[settings.serving.program], str(bound)]

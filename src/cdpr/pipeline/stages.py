@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 # Settings of the models that judge and match. They are neutral, because `hidden_inputs` describes all that decides a
 # verdict for the run key.
-_JUDGED = ("judge", "matcher", "models", "governance", "calls")
+_JUDGING = ("judge", "matcher", "models", "governance", "calls")
 # Settings that tables and figures print or compute with.
-_REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
-             "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
-             "study.states", *DECISIONS)  # fmt: skip
+_REPORTING = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
+              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
+              "study.states", *DECISIONS)  # fmt: skip
 # Settings that every stage may read although they change no result, so that no run key has them.
-_NEUTRAL = ("tier", "paths", "tracking")
+_ALWAYS_NEUTRAL = ("tier", "paths", "tracking")
 _ENGINES = {"torch": "torch.trainer", "verl": "verl.launch"}  # the module in cdpr.training of each training.engine
 
 
@@ -72,7 +72,7 @@ class Stage:
     def view(self, settings: Settings, options: Options, name: str = "") -> Settings:
         """Restrict the settings to those that a job of this stage may read. ``name`` is the name of the stage, for the
         message about any other setting."""
-        neutral = [key.format(**options) for key in (*_NEUTRAL, *self.neutral)]
+        neutral = [key.format(**options) for key in (*_ALWAYS_NEUTRAL, *self.neutral)]
         remedy = f"add KEY to `reads` of {name} in src/cdpr/pipeline/stages.py, or its run key would miss it"
         return restrict(settings, self._key_settings(settings, options) | expand_keys(neutral), remedy)
 
@@ -87,11 +87,11 @@ class Stage:
 
 
 # The text of each module of cdpr.report, by its name. They are not imported, since every job starts here.
-_REPORT = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
+_REPORT_TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
 # Stages in such a text: `def write_NAME(settings: Settings, job: Job)`, or `plot_NAME = ...`.
-_FUNCTION = re.compile(r"^(?:def )?((?:write|plot)_\w+)(?:\(settings: Settings, job: Job\)| = )", re.MULTILINE)
+_STAGE_FUNCTION = re.compile(r"^(?:def )?((?:write|plot)_\w+)(?:\(settings: Settings, job: Job\)| = )", re.MULTILINE)
 # The module of each table that the results page shows whole, by the name of the table.
-TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT.items() if "\ndef sheet(" in text}
+TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT_TEXTS.items() if "\ndef sheet(" in text}
 
 
 def _report_stage(call: str, describe: Callable[["Experiment", Options], HiddenInputs] | None = None) -> Stage:
@@ -99,7 +99,7 @@ def _report_stage(call: str, describe: Callable[["Experiment", Options], HiddenI
     ``describe`` gives its hidden inputs. By default the paper's numbers are among those of a table, which prints them
     beside ours."""
     describe = describe or (hidden.describe_table if ":write" in call else hidden.describe_datasets)
-    return Stage(call, _REPORTED, ("training.save_every",), hidden=describe)
+    return Stage(call, _REPORTING, ("training.save_every",), hidden=describe)
 
 
 def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
@@ -109,8 +109,8 @@ def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
 
 # The arguments of each stage without a name: call, reads, neutral, options, hidden.
 STAGES = {
-    **{name: _report_stage(f"cdpr.report.{module}:{name}") for module, text in _REPORT.items()
-       for name in _FUNCTION.findall(text)},
+    **{name: _report_stage(f"cdpr.report.{module}:{name}") for module, text in _REPORT_TEXTS.items()
+       for name in _STAGE_FUNCTION.findall(text)},
     "make_hospital": Stage("cdpr.hospital.raw_files:make_hospital", ("hospital",), hidden=hidden.describe_hospital),
     "ingest_dataset": Stage(
         "cdpr.ingest.run:ingest_dataset",
@@ -133,14 +133,14 @@ STAGES = {
     "train_policy": Stage(
         lambda settings: f"cdpr.training.{_ENGINES[settings.training.engine]}:train_policy",
         ("training", "credit", "comparators", "warm_start.cases", *DECISIONS),
-        (*RUNTIME, *_JUDGED), ("run",), hidden.describe_training, files=("policy.model",), experiment="cdpr/training",
+        (*RUNTIME, *_JUDGING), ("run",), hidden.describe_training, files=("policy.model",), experiment="cdpr/training",
         own_reads=lambda settings, options: algorithm_class(settings.training.algorithm).reads, live=True,
     ),
     "evaluate_agent": Stage(
         "cdpr.evaluation.evaluate_agent:evaluate_agent",
         ("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
          "training.temperature", *DECISIONS),
-        ("agents", "frameworks", "evaluation.open_cases", *_JUDGED), ("run", "dataset"),
+        ("agents", "frameworks", "evaluation.open_cases", *_JUDGING), ("run", "dataset"),
         hidden.describe_evaluation, own_reads=_agent_reads, experiment="cdpr/evaluation",
     ),
     "check_headroom": Stage(
@@ -149,22 +149,22 @@ STAGES = {
     ),
     "measure_credit_quality": Stage(
         "cdpr.evaluation.credit_quality:measure_credit_quality",
-        ("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS), _JUDGED,
+        ("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS), _JUDGING,
         hidden=hidden.describe_credit, files=("policy.model",),
     ),
     "credit_workups": Stage(
         "cdpr.evaluation.credit_workups:credit_workups",
         ("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed", "training.temperature", *DECISIONS),
-        _JUDGED, ("run", "dataset"), hidden.describe_credit, files=("policy.model",),
+        _JUDGING, ("run", "dataset"), hidden.describe_credit, files=("policy.model",),
     ),
     "sample_states": Stage(
         "cdpr.study.sampling:sample_states",
-        ("study.states", "study.seed", *ACTING), ("agents", "frameworks", *_JUDGED), ("run",),
+        ("study.states", "study.seed", *ACTING), ("agents", "frameworks", *_JUDGING), ("run",),
         hidden.describe_evaluation, own_reads=_agent_reads,
     ),
     "propose_actions": Stage(
         "cdpr.study.proposals:propose_actions",
-        ACTING, ("agents", "frameworks", *_JUDGED), ("run",), hidden.describe_evaluation, own_reads=_agent_reads,
+        ACTING, ("agents", "frameworks", *_JUDGING), ("run",), hidden.describe_evaluation, own_reads=_agent_reads,
     ),
     "make_forms": Stage(
         "cdpr.study.forms:make_forms",
@@ -181,11 +181,11 @@ STAGES = {
     "write_frames": _report_stage("cdpr.report.frames:write_frames", hidden.describe_datasets),
     "write_report": Stage(
         "cdpr.report.report_page:write_report",
-        (*_REPORTED, "inspector.runs"), ("training.save_every",), hidden=hidden.describe_page,
+        (*_REPORTING, "inspector.runs"), ("training.save_every",), hidden=hidden.describe_page,
     ),
     "write_timings": Stage("cdpr.report.timings:write_timings"),
     "write_inspector": Stage(
         "cdpr.report.inspector.write:write_inspector",
-        (*_REPORTED, "inspector"), ("training.save_every", "governance", "calls"), hidden=hidden.describe_inspector,
+        (*_REPORTING, "inspector"), ("training.save_every", "governance", "calls"), hidden=hidden.describe_inspector,
     ),
 }  # fmt: skip

@@ -102,7 +102,7 @@ def _missing_for_policy(settings: Settings, served: bool = False) -> Iterator[st
 
 
 def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> Iterator[str]:
-    """What ``check`` finds wrong with a model's folder, which the setting ``key`` names."""
+    """Yield what ``check`` finds wrong with a model's folder, which the setting ``key`` names."""
     try:
         check(Path(folder))
     except SettingsError as error:

@@ -54,7 +54,7 @@ def algorithm_class(name: str) -> Any:
     define exactly one such class.
     """
     module_name = algorithm_module(check_algorithm(name))
-    class_name = name.partition(":")[2]  # empty: the only algorithm of the module
+    _, _, class_name = name.partition(":")  # empty: the only algorithm of the module
     contract = importlib.import_module(_CONTRACT).Algorithm
     try:
         module = importlib.import_module(module_name)

@@ -46,7 +46,7 @@ class LicensedSource(Source):
         if self.credentialed is None:
             # By __dict__, because sections are frozen.
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
-            self.model_fields_set.discard("credentialed")  # where it is, the user wrote null
+            self.model_fields_set.discard("credentialed")  # it is in this set where the user wrote null
         return self
 
     @field_serializer("credentialed")

@@ -23,7 +23,7 @@ from .variants import value_at
 
 _WIDTH = 110  # characters of a line that --explain prints
 _OPTIONS = "training.options"  # the setting with the options of one algorithm
-_HEADS = "| key | default | what it does |\n|---|---|---|"
+_TABLE_HEAD = "| key | default | what it does |\n|---|---|---|"
 # What ``config/README.md`` calls Python's types.
 _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
@@ -134,10 +134,10 @@ def _write_reference(demo: Mapping[str, Any]) -> str:
         head = f"## `{section}`\n\n{_description(fields[section])}" if section else "## Top level"
         own = {name: field for name, field in fields.items() if name.rpartition(".")[0] == section}
         rows = [_table_row(name, field, demo) for name, field in own.items() if not is_section(field)]
-        parts.append("\n".join([head, "", _HEADS, *rows]) if rows else head)
+        parts.append("\n".join([head, "", _TABLE_HEAD, *rows]) if rows else head)
         if section == "training":
             rows = [_table_row(name, field, {}) for name, field in _option_fields().items()]
-            parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(fields[_OPTIONS])}", "", _HEADS, *rows]))
+            parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(fields[_OPTIONS])}", "", _TABLE_HEAD, *rows]))
     return shipped_text(__package__, "reference.md").replace("{tables}", "\n\n".join(parts))
 
 

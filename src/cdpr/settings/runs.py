@@ -12,7 +12,7 @@ NAME = r"[a-z][a-z0-9_.-]*?"
 """Names of agents, variants and sweeps, which are parts of paths."""
 RUN = rf"{NAME}(?:-seed(?:0|[1-9][0-9]*))?"
 """Names of runs. What ends in ``-seedN`` is trained."""
-_TRAINED = re.compile(rf"(?P<variant>{NAME})-seed(?P<seed>0|[1-9][0-9]*)")
+_TRAINED_RUN = re.compile(rf"(?P<variant>{NAME})-seed(?P<seed>0|[1-9][0-9]*)")
 
 
 class TrainedRun(NamedTuple):
@@ -25,7 +25,7 @@ class TrainedRun(NamedTuple):
     def parse(cls, run: str) -> Self | None:
         """Read the name of a run: ``cdpr-seed0`` is the variant ``cdpr`` with the seed 0. None for the name of an
         agent, which is not trained."""
-        match = _TRAINED.fullmatch(run)
+        match = _TRAINED_RUN.fullmatch(run)
         return cls(match["variant"], int(match["seed"])) if match else None
 
     def __str__(self) -> str:

@@ -21,14 +21,14 @@ from .section import SettingsError
 RUNTIME = ("training.save_every",
            *(f"training.verl.{name}" for name in ("nodes", "gpus_per_node", "gpu_memory_gb", "offload",
                                                   "rollout_memory", "frozen")))  # fmt: skip
-_SHARED = ("training", "environment", "policy", "warm_start.cases")
+_SHARED_KEYS = ("training", "environment", "policy", "warm_start.cases")
 """Keys that every training reads, except those of the next two constants."""
-_OWNED = ("training.normalise", "utility", "credit", "comparators")
+_DECLARED_KEYS = ("training.normalise", "utility", "credit", "comparators")
 """Keys that a training reads only where its algorithm declares them."""
-_VERL = "training.verl"
+_VERL_KEY = "training.verl"
 """The key that a training reads only on the engine verl."""
 
-_default = functools.cache(Settings)  # the settings with all defaults, made once
+_default_settings = functools.cache(Settings)  # the settings with all defaults, made once
 
 
 @functools.lru_cache(64)
@@ -38,7 +38,7 @@ def variants(settings: Settings) -> dict[str, Variant]:
     name replaces that of the sweep."""
     by_name = dict(settings.experiments.variants)
     for name, sweep in settings.experiments.sweeps.items():
-        for value in _points(settings, sweep):
+        for value in _list_points(settings, sweep):
             point = Variant(label=f"{sweep.symbol} = {value}", change={sweep.setting: value}, seeds=sweep.seeds)
             point_name = check_name(_point_name(name, value), f"sweep {name}: the point")
             by_name.setdefault(point_name, point)
@@ -57,17 +57,17 @@ def why_not_trained(settings: Settings, name: str) -> str:
     empty where none does. Raises SettingsError for an unknown variant or algorithm."""
     change = _find_variant(settings, name).change
     algorithm = algorithm_class(change.get("training.algorithm", settings.training.algorithm))
-    return _unmet(algorithm, lambda key: change[key] if key in change else value_at(settings, key))
+    return _describe_unmet(algorithm, lambda key: change[key] if key in change else value_at(settings, key))
 
 
 def check_required(algorithm: type, settings: Settings) -> None:
     """Raise SettingsError where a setting has another value than the one that the class ``algorithm`` requires: its
     attribute ``requires`` is a dictionary of values by dotted name, such as ``{"training.engine": "torch"}``."""
-    if unmet := _unmet(algorithm, functools.partial(value_at, settings)):
+    if unmet := _describe_unmet(algorithm, functools.partial(value_at, settings)):
         raise SettingsError(f"{unmet}; change it, or choose another training.algorithm")
 
 
-def _unmet(algorithm: Any, value_of: Callable[[str], Any]) -> str:
+def _describe_unmet(algorithm: Any, value_of: Callable[[str], Any]) -> str:
     """Describe the first setting whose value is not the one that an algorithm requires (``requires`` of its class);
     empty where all are. ``value_of`` gives the value of a setting by its dotted name."""
     for key, needed in algorithm.requires.items():
@@ -89,7 +89,7 @@ def sweeps(settings: Settings, shown_in: str, every: bool = False) -> dict[str, 
         if sweep.feeds == shown_in:
             # 0 for a sweep that `experiments.swept` leaves out: only the configuration's own value is shown.
             most = points if swept is None or name in swept else 0
-            values = _points(settings, sweep, None if every else most)
+            values = _list_points(settings, sweep, None if every else most)
             by_sweep[name] = {value: _point_name(name, value) for value in values}
     return by_sweep
 
@@ -100,7 +100,7 @@ def seeds_of(settings: Settings, name: str) -> list[int]:
     return settings.seeds[: _find_variant(settings, name).seeds]
 
 
-def _points(settings: Settings, sweep: Sweep, most: int | None = None) -> list[Value]:
+def _list_points(settings: Settings, sweep: Sweep, most: int | None = None) -> list[Value]:
     """List the values of a sweep: the configuration's own value and the first ``most`` others (None: all). Numbers are
     in ascending order; otherwise the own value comes first."""
     own = value_at(settings, sweep.setting)
@@ -129,14 +129,14 @@ def value_at(settings: Settings, key: str) -> Any:
 def job_of(settings: Settings, name: str) -> str:
     """The name of the job that trains the variant ``name``. Variants whose trainings read equal settings share one job,
     named after the first of them. Raises SettingsError as :func:`resolve_variant`."""
-    jobs = _jobs(settings)
+    jobs = _job_by_variant(settings)
     if name not in jobs:
         resolve_variant(settings, name)  # raises
     return jobs[name]
 
 
 @functools.lru_cache(64)
-def _jobs(settings: Settings) -> dict[str, str]:
+def _job_by_variant(settings: Settings) -> dict[str, str]:
     """For every variant the name of the training job that it shares with others: the first variant whose training reads
     equal settings. Left out are variants that are invalid, because the configuration chooses an algorithm that does not
     read what they change."""
@@ -198,7 +198,7 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     algorithm = algorithm_class(settings.training.algorithm)
     check_required(algorithm, settings)
     settings = algorithm.canonical_settings(settings)
-    data, default = _to_dict(settings), _default()
+    data, default = _to_dict(settings), _default_settings()
     data["training"]["options"] = algorithm_options(settings).model_dump()
     for key in _unread_keys(_own_keys(settings)):
         *path, last = key.split(".")
@@ -223,24 +223,24 @@ def restrict_to_algorithm(settings: Settings) -> Settings:
 
 
 def _own_keys(settings: Settings) -> tuple[str, ...]:
-    """The dotted names that this training reads beside :data:`_SHARED`, which every training reads: those that its
+    """The dotted names that this training reads beside :data:`_SHARED_KEYS`, which every training reads: those that its
     algorithm declares (``reads``), and the section of the engine verl if it is used."""
     own = algorithm_class(settings.training.algorithm).reads
-    return (*own, _VERL) if settings.training.engine == "verl" else tuple(own)
+    return (*own, _VERL_KEY) if settings.training.engine == "verl" else tuple(own)
 
 
 @functools.cache
 def _unread_keys(own: tuple[str, ...]) -> set[str]:
-    """Of the settings that only some trainings read (:data:`_OWNED`, :data:`_VERL`), those that a training does not
-    read. ``own`` are the keys that it reads beside those of every training (:func:`_own_keys`)."""
-    return expand_keys((*_OWNED, _VERL), own)
+    """Of the settings that only some trainings read (:data:`_DECLARED_KEYS`, :data:`_VERL_KEY`), those that a training
+    does not read. ``own`` are the keys that it reads beside those of every training (:func:`_own_keys`)."""
+    return expand_keys((*_DECLARED_KEYS, _VERL_KEY), own)
 
 
 @functools.cache
 def _read_keys(own: tuple[str, ...]) -> set[str]:
     """All single settings that a training reads. ``own`` are the keys that it reads beside those of every training
     (:func:`_own_keys`)."""
-    return expand_keys((*_SHARED, *own), _unread_keys(own))
+    return expand_keys((*_SHARED_KEYS, *own), _unread_keys(own))
 
 
 def _check_changes_are_read(name: str, change: Iterable[str], settings: Settings) -> None:
@@ -250,6 +250,6 @@ def _check_changes_are_read(name: str, change: Iterable[str], settings: Settings
     for key in change:
         if key not in _read_keys(own) and not key.startswith("training.options."):
             problem = f"which {training.algorithm} on the engine {training.engine} does not read"
-            reads = f"beside {', '.join(_SHARED)} this one reads {', '.join(own)}"
+            reads = f"beside {', '.join(_SHARED_KEYS)} this one reads {', '.join(own)}"
             remedy = f"take the key out, or set training.algorithm to one that reads it ({reads})"
             raise SettingsError(f"variant {name} sets {key}, {problem}; {remedy}")
