@@ -14,7 +14,7 @@ def test_jobs_that_start_together_share_one_secret_that_its_owner_alone_may_read
     first = pseudonym(tmp_path, "Pneumonia")
     assert [path.name for path in tmp_path.iterdir()] == [SECRET]
     assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
-    room._secret.cache_clear()  # as another job would
+    room._read_secret.cache_clear()  # as another job would
     assert pseudonym(tmp_path, "Pneumonia") == first != pseudonym(tmp_path, "Sepsis")
     assert pseudonym(tmp_path / "elsewhere", "Pneumonia") != first and len(first) == 16
 
