@@ -134,7 +134,7 @@ def test_logprobs_equal_the_forward_pass_of_llama(scaled, folder, tmp_path):
 
 
 def test_bfloat16_stays_close_to_float32(folder, model):
-    sampler = InProcessSampler.from_folder(folder, dtype=torch.bfloat16)
+    sampler = InProcessSampler(Transformer.load(folder, dtype=torch.bfloat16), ChatTokenizer(folder))
     wave = requests(10)
     for answer in sampler.sample_batch(wave):
         assert all(torch.isfinite(torch.tensor(c.logprobs)).all() for c in answer)

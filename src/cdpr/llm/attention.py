@@ -99,40 +99,40 @@ class Prefill:
     ``T`` tokens) from there into ``prompts``, and lets every new token attend to itself and to all tokens before it.
 
     The forward pass has the new tokens of all prompts *packed* one behind the other in one row; prompt p has
-    ``known[p]`` tokens that are in the cache, then ``fresh[p]`` new ones. ``slots`` int ``[P, T]`` are the cache slots
-    of the prompts' tokens (0: padding), ``write`` int64 ``[packed tokens]`` those of the packed tokens (0: not stored).
-    The last layer gets only one query per prompt. Queries may be padded at the end.
+    ``known[p]`` tokens that are in the cache, then new ones. ``slots`` int ``[P, T]`` are the cache slots of the prompts'
+    tokens (0: padding), ``write`` int64 ``[packed tokens]`` those of the packed tokens (0: not stored). The last layer
+    gets only one query per prompt. Queries may be padded at the end.
     """
 
     def __init__(
-        self, transformer: Transformer, pool: PrefixCache, prompts: Prompts, slots: np.ndarray, write: np.ndarray,
-        known: np.ndarray, fresh: np.ndarray,
-    ) -> None:  # fmt: skip
+        self, pool: PrefixCache, prompts: Prompts, slots: np.ndarray, write: np.ndarray, known: np.ndarray
+    ) -> None:
         """Prepare the attention of a forward pass over the new tokens of ``P`` prompts, *packed* one behind the other
         in one row.
 
         ``prompts`` gets the keys and values of the whole prompts, of up to ``T`` tokens; ``pool`` is the cache that
         stores them. ``slots`` int ``[P, T]`` are the cache slots of the prompts' tokens, ``write`` int64 ``[packed
-        tokens]`` those of the packed tokens; 0 is the slot of padding. Prompt p has ``known[p]`` tokens that are not
-        computed, then ``fresh[p]`` new ones.
+        tokens]`` those of the packed tokens; 0 is the slot of padding. The first ``known[p]`` tokens of prompt p are
+        not computed.
         """
-        arch, device = transformer.architecture, transformer.device
+        arch, device = pool.transformer.architecture, pool.transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
         self.ranges: list[_PromptRange] = []
-        ends = np.cumsum(fresh)  # the packed index behind the new tokens of each prompt
-        begins = ends - fresh
+        new = np.count_nonzero(slots, axis=1) - known  # new tokens of each prompt
+        ends = np.cumsum(new)  # the packed index behind the new tokens of each prompt
+        begins = ends - new
         # For every packed token the index of its query among the padded queries of all ranges. By it `attend` puts the
         # results into packed order again.
         padded_query, padded_before = np.zeros(len(write), dtype=np.int64), 0
-        for start, stop in _divide_into_ranges(fresh, arch.heads * slots.shape[1]):
-            number = np.arange(int(fresh[start:stop].max()))  # of a new token within its prompt
-            is_query = number < fresh[start:stop, None]  # [prompts, padded queries]; false: padding
+        for start, stop in _divide_into_ranges(new, arch.heads * slots.shape[1]):
+            number = np.arange(int(new[start:stop].max()))  # of a new token within its prompt
+            is_query = number < new[start:stop, None]  # [prompts, padded queries]; false: padding
             # Of each padded query: the packed index of its token.
             query = torch.from_numpy(np.where(is_query, begins[start:stop, None] + number, 0).reshape(-1))
             position = known[start:stop, None] + number  # of each padded query in its prompt
             visible = np.arange(slots.shape[1]) <= position[:, :, None]  # a token sees itself and all before it
-            self.ranges.append(_PromptRange(start, stop, query.to(device), _make_bias(visible, transformer)))
+            self.ranges.append(_PromptRange(start, stop, query.to(device), _make_bias(visible, pool.transformer)))
             padded_query[begins[start] : ends[stop - 1]] = padded_before + np.flatnonzero(is_query)
             padded_before += is_query.size
         self.padded_query = torch.from_numpy(padded_query).to(device)

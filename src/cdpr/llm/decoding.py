@@ -378,6 +378,6 @@ class _Chunk:
         packed[2, : len(prompt)] = np.where(position < known[prompt], 0, slots[prompt, position])
         last = np.zeros(self.transformer.padded(len(fresh)), dtype=np.int64)
         last[: len(fresh)] = behind - 1
-        attention = Prefill(self.transformer, self.prefixes, prompts, slots, packed[2], begin, fresh)
+        attention = Prefill(self.prefixes, prompts, slots, packed[2], begin)
         (tokens, positions, _slots), ends = (torch.from_numpy(a).to(self.transformer.device) for a in (packed, last))
         return self.transformer.forward(tokens, positions, attention, ends)[: len(fresh)]

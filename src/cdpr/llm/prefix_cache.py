@@ -65,13 +65,13 @@ class PrefixCache:
 
     def __init__(self, transformer: Transformer, capacity: int) -> None:
         """Make a cache for the keys and values of at most ``capacity`` tokens of ``transformer``."""
-        self._transformer = transformer
+        self.transformer = transformer
         self._heads, self._width = transformer.architecture.kv_heads, transformer.architecture.head_dim
         self.resize(capacity)
 
     def resize(self, capacity: int) -> None:
         """Clear the cache and change its size to ``capacity`` tokens."""
-        layers, weight = self._transformer.architecture.layers, self._transformer.embedding
+        layers, weight = self.transformer.architecture.layers, self.transformer.embedding
         # In the model's type, on its device. Not zeroed: the system gives memory only as slots are written.
         pools = [weight.new_empty(capacity + 1, self._heads * self._width) for _ in range(2 * layers)]
         for pool in pools:

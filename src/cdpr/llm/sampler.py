@@ -61,14 +61,10 @@ class InProcessSampler(Model):
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the waiting requests
 
     @classmethod
-    def from_folder(
-        cls, folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None,
-        template: Mapping | None = None,
-    ) -> Self:  # fmt: skip
-        """Open a sampler with the weights and the tokenizer of a Hugging Face folder. ``dtype`` is the type of the
-        weights, by default the stored one; ``template`` are arguments of the chat template. Raises SettingsError for a
-        folder that cannot be used."""
-        return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template))
+    def from_folder(cls, folder: str | Path, *, device: str = "cpu", template: Mapping | None = None) -> Self:
+        """Open a sampler with the weights and the tokenizer of a Hugging Face folder. ``template`` are arguments of the
+        chat template. Raises SettingsError for a folder that cannot be used."""
+        return cls(Transformer.load(folder, device), ChatTokenizer(folder, template))
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> Self:
