@@ -99,9 +99,9 @@ class Prefill:
     ``T`` tokens) from there into ``prompts``, and lets every new token attend to itself and to all tokens before it.
 
     The forward pass has the new tokens of all prompts *packed* one behind the other in one row; prompt p has
-    ``known[p]`` tokens that are in the cache, then new ones. ``slots`` int ``[P, T]`` are the cache slots of the prompts'
-    tokens (0: padding), ``write`` int64 ``[packed tokens]`` those of the packed tokens (0: not stored). The last layer
-    gets only one query per prompt. Queries may be padded at the end.
+    ``known[p]`` tokens that are in the cache, then new ones. ``slots`` int ``[P, T]`` are the cache slots of its tokens
+    (0: padding), ``write`` int64 ``[packed tokens]`` those of the packed tokens (0: not stored). The last layer gets
+    only one query per prompt. Queries may be padded at the end.
     """
 
     def __init__(
