@@ -116,11 +116,9 @@ def evaluate(
                     settings, run, policy, temperature, dataset, server, credentialed=credentialed
                 )
                 agent.refresh()
-                episodes = loop.run(run_metered(environment, agent, batch, settings.evaluation.seed, second))
-                for episode, meter in episodes:
-                    judging = record_judging(environment, episode, second)
-                    file.write(evaluation_row(settings, agent, episode, decoding, meter, judging).line().encode())
-                    retries += meter.retries
+                for row, retried in loop.run(run_metered(settings, environment, agent, batch, decoding, second)):
+                    file.write(row.line().encode())
+                    retries += retried
                 file.flush()
                 os.fsync(file.fileno())  # safe from a kill and from a power cut
     # All rows are there: move them to ``out``, which is written whole or not at all.
@@ -176,20 +174,22 @@ def _list_warnings(settings: Settings, rows: Sequence[EvaluationRow]) -> Iterato
 
 
 async def run_metered(
-    environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int, second: TableJudge | None
-) -> list[tuple[Trajectory, Meter]]:
-    """Run one episode per case, all at the same time. Returns each trajectory with the usage of the agent's model. The
-    ``second`` judge, if there is one, prepares its verdict on each diagnosis. An error of one episode is raised after
-    all others have ended, because their paid calls have to be recorded."""
+    settings: Settings, environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord],
+    decoding: Decoding = "greedy", second: TableJudge | None = None,
+) -> list[tuple[EvaluationRow, int]]:  # fmt: skip
+    """Run one episode per case, all at the same time. Returns the row of each, with the usage of the agent's model, and
+    the number of requests to models that were repeated. The ``second`` judge, if there is one, judges each diagnosis
+    too. An error of one episode is raised after all others have ended, because their paid calls have to be
+    recorded."""
 
-    async def run_one(case: CaseRecord) -> tuple[Trajectory, Meter]:
-        """Run the episode of one case, and let the second judge prepare its verdict. Returns the trajectory and the
-        usage of the agent's model."""
+    async def run_one(case: CaseRecord) -> tuple[EvaluationRow, int]:
+        """Run the episode of one case, and let the second judge prepare its verdict."""
         with metering() as meter:
-            episode = await run_episode(environment, agent, case, case_seed(seed, case))
+            episode = await run_episode(environment, agent, case, case_seed(settings.evaluation.seed, case))
         if second and episode.diagnosis is not None:
             await second.prepare(episode.diagnosis, case.diagnosis_results)
-        return episode, meter
+        judging = record_judging(environment, episode, second)
+        return evaluation_row(settings, agent, episode, decoding, meter, judging), meter.retries
 
     return await gather_all(map(run_one, cases))
 
@@ -203,11 +203,7 @@ def evaluate_cases(agent: Agent, cases: Sequence[CaseRecord], settings: Settings
     """
     settings = settings or Settings()
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
-    episodes = run_async(run_metered(environment, agent, cases, settings.evaluation.seed, None))
-    return [
-        evaluation_row(settings, agent, episode, "greedy", meter, record_judging(environment, episode, None))
-        for episode, meter in episodes
-    ]
+    return [row for row, _ in run_async(run_metered(settings, environment, agent, cases))]
 
 
 def evaluation_row(
