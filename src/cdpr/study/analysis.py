@@ -190,17 +190,17 @@ class ScoreTable:
         differences = self.means[dimension, 0] - self.means[dimension, run]
         return np.round(differences[~np.isnan(differences)], statistics.DECIMALS)
 
+    def named(self, values: Iterable[Iterable[Any]]) -> dict[str, dict[str, Any]]:
+        """Turn an array [dimensions, runs] into a dictionary by the names of dimension and run."""
+        rows = zip(dimensions(), values, strict=True)
+        return {dimension: dict(zip(self.runs, row, strict=True)) for dimension, row in rows}
+
     def by_dataset(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """Average over the states of each data set: returns means by data set, dimension and run; None where
         undefined."""
         datasets = np.array([state.dataset for state in self.states])
-        means: dict[str, dict[str, dict[str, float | None]]] = {}
-        for dataset in dict.fromkeys(state.dataset for state in self.states):
-            of_dataset = _mean(self.means.compress(datasets == dataset, axis=2))  # [dimensions, runs]
-            means[dataset] = {}
-            for name, means_of_runs in zip(dimensions(), of_dataset, strict=True):
-                means[dataset][name] = dict(zip(self.runs, map(_none_if_nan, means_of_runs), strict=True))
-        return means
+        parts = {name: self.means.compress(datasets == name, axis=2) for name in dict.fromkeys(datasets.tolist())}
+        return {name: self.named(map(_none_if_nan, row) for row in _mean(part)) for name, part in parts.items()}
 
     def by_state(self) -> Iterator[StateMeans]:
         """Yield the mean scores of each run at each state, one record for each."""
@@ -234,9 +234,7 @@ def analyse_scores(settings: Settings, table: ScoreTable) -> dict[str, Any]:
     weights = statistics.resample_clusters(cases, settings.evaluation.bootstrap, seed)
     means = _mean(table.means)  # [dimensions, runs]
     draws = table.resampled_means(weights)  # [dimensions, runs, resamples]
-    scores = {}
-    for name, means_of_runs, draws_of_runs in zip(dimensions(), means, draws, strict=True):
-        scores[name] = dict(zip(table.runs, map(_interval, means_of_runs, draws_of_runs), strict=True))
+    scores = table.named(map(_interval, *of_runs) for of_runs in zip(means, draws, strict=True))
     fields = {"alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]), "datasets": table.by_dataset(), "scores": scores}
     if len(table.runs) == 1:
         return fields
