@@ -7,7 +7,7 @@ own only the keys and values of their sampled tokens.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -76,21 +76,6 @@ class Prompts:
         return selection
 
 
-class _PromptRange(NamedTuple):
-    """A range of the prompts of a prefill, from ``start`` to before ``stop``. Their queries, one for each new token,
-    are padded to the same number, so that one matrix product serves all of them.
-
-    ``query`` int64 ``[prompts * padded queries]`` is, for each padded query, the index of its token in the packed
-    forward pass (padding: 0). ``bias`` ``[prompts, padded queries, T]`` is 0 for the ``T`` tokens of the prompt that a
-    query sees, else -inf.
-    """
-
-    start: int
-    stop: int
-    query: Tensor
-    bias: Tensor
-
-
 class Prefill:
     """The attention of a prefill: the forward pass over the tokens of ``P`` prompts that are not yet in the prefix
     cache.
@@ -118,7 +103,11 @@ class Prefill:
         arch, device = pool.transformer.architecture, pool.transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
-        self.ranges: list[_PromptRange] = []
+        # Ranges of prompts, from ``start`` to before ``stop``, whose queries, one for each new token, are padded to the
+        # same number, so that one matrix product serves all of them. ``query`` int64 [prompts * padded queries] is, for
+        # each padded query, the index of its token in the packed forward pass (padding: 0). ``bias`` [prompts, padded
+        # queries, T] is 0 for the T tokens of the prompt that a query sees, else -inf.
+        self.ranges: list[tuple[int, int, Tensor, Tensor]] = []  # start, stop, query, bias
         new = np.count_nonzero(slots, axis=1) - known  # new tokens of each prompt
         ends = np.cumsum(new)  # the packed index behind the new tokens of each prompt
         begins = ends - new
@@ -132,7 +121,7 @@ class Prefill:
             query = torch.from_numpy(np.where(is_query, begins[start:stop, None] + number, 0).reshape(-1))
             position = known[start:stop, None] + number  # of each padded query in its prompt
             visible = np.arange(slots.shape[1]) <= position[:, :, None]  # a token sees itself and all before it
-            self.ranges.append(_PromptRange(start, stop, query.to(device), _make_bias(visible, pool.transformer)))
+            self.ranges.append((start, stop, query.to(device), _make_bias(visible, pool.transformer)))
             padded_query[begins[start] : ends[stop - 1]] = padded_before + np.flatnonzero(is_query)
             padded_before += is_query.size
         self.padded_query = torch.from_numpy(padded_query).to(device)
