@@ -90,11 +90,11 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     rows = []
     for estimator in estimators:
         estimates = [replicate[estimator.setting] for replicate in replicates]
-        tokens_per_decision = sum(e.tokens for e in estimates) / len(replicates) / len(truth.decisions)
+        tokens_per_decision = sum(tokens for _, tokens in estimates) / len(replicates) / len(truth.decisions)
         # Whether this is CDPR as the settings have it: the changed setting has its usual value.
         default = estimator.name == "cdpr" and estimator.value == attrgetter(estimator.sweep)(settings.credit)
         row = {"estimator": estimator.name, "sweep": estimator.sweep, "value": estimator.value, "default": default}
-        errors = measure_errors(np.array([e.advantages for e in estimates]), truth)
+        errors = measure_errors(np.array([advantages for advantages, _ in estimates]), truth)
         rows.append(row | errors | {"tokens_per_decision": tokens_per_decision})
     return {
         "decisions": len(truth.decisions),
@@ -334,16 +334,10 @@ class CachedPolicy(Policy):
         return self.policy.name_start(turn)
 
 
-class Estimate(NamedTuple):
-    """The estimated advantages, an array [decisions], and the number of tokens that were generated for all of them."""
-
-    advantages: np.ndarray
-    tokens: int
-
-
 @dataclass(frozen=True)
 class Replicate:
-    """Estimates the advantages of the decisions of ``truth`` with random numbers of its own, which ``seed`` fixes."""
+    """Estimates the advantages of the decisions of ``truth`` with random numbers of its own, which ``seed`` fixes. Each
+    method returns them, an array [decisions], and the number of tokens that were generated for all of them."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -351,19 +345,19 @@ class Replicate:
     truth: Truth
     seed: int
 
-    async def estimate(self, setting: Credit | int) -> Estimate:
+    async def estimate(self, setting: Credit | int) -> tuple[np.ndarray, int]:
         """Estimate the advantages by CDPR under these settings, or by VinePPO with this number of continuations."""
         return await (self.vineppo(setting) if isinstance(setting, int) else self.cdpr(setting))
 
-    async def cdpr(self, credit: Credit) -> Estimate:
+    async def cdpr(self, credit: Credit) -> tuple[np.ndarray, int]:
         """Estimate the advantages by the process reward R_proc of CDPR. The policy both proposes actions and continues
         after them."""
         process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
         reports = await process.score(self.truth.groups, 0)
         tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
-        return Estimate(self.truth.flatten([report.process for report in reports]), tokens)
+        return self.truth.flatten([report.process for report in reports]), tokens
 
-    async def vineppo(self, count: int) -> Estimate:
+    async def vineppo(self, count: int) -> tuple[np.ndarray, int]:
         """Estimate the advantages as VinePPO does: r + V(s') - V(s), with V from ``count`` continuations of each state
         to the end of the episode."""
         return_of, groups = utility_of(self.settings), self.truth.groups
@@ -372,4 +366,4 @@ class Replicate:
         calls = [state_values(draws[g], group, range(count), return_of) for g, group in enumerate(groups)]
         values = await asyncio.gather(*calls)
         advantages = [group_advantages(group, values[g], return_of) for g, group in enumerate(groups)]
-        return Estimate(self.truth.flatten(advantages), sum(d.tokens for d in draws))
+        return self.truth.flatten(advantages), sum(d.tokens for d in draws)
