@@ -58,8 +58,7 @@ METRICS = metrics_by_name(
     Metric("turns", "turns", "Turns"),
 )  # fmt: skip
 
-# Fields of a row that are not columns of the frame: texts, and ``judging``, whose fields become columns `judging_...`.
-_NOT_COLUMNS = {"obtained", "replies", "models", "judging"}
+_TEXTS = {"obtained", "replies", "models"}  # fields of a row that are not columns of the frame
 
 
 class EvaluationError(ValueError):
@@ -92,14 +91,11 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
         rows[row.decoding, row.note_id] = row
     if not rows:
         raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate_agent` again")
-    records = []
+    records: list[dict[str, Any]] = []
     for _, row in sorted(rows.items()):
-        record = {"run": path.parent.name, "dataset": path.stem}
-        record |= {name: value for name, value in vars(row).items() if name not in _NOT_COLUMNS}
-        if row.judging:
-            record |= {f"judging_{name}": value for name, value in vars(row.judging).items()}
-        records.append(record)
-    frame = pd.DataFrame.from_records(records)
+        left_out = _TEXTS if row.judging else {*_TEXTS, "judging"}
+        records.append({"run": path.parent.name, "dataset": path.stem, **row.model_dump(exclude=left_out)})
+    frame = pd.json_normalize(records, sep="_")  # the fields of ``judging`` become columns `judging_...`
     cases = frame.groupby("decoding").note_id.agg(tuple)
     if cases.nunique() > 1:
         counts = ", ".join(f"{decoding} {len(ids)}" for decoding, ids in cases.items())
