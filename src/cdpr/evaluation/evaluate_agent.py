@@ -87,8 +87,8 @@ def evaluate(
 
     ``policy`` is the folder of the run's own policy, where it has one. ``server`` is the
     :class:`~cdpr.llm.own_server.OwnServer` that the job started for the run's model, or None. Rows are saved under
-    ``state`` batch by batch, and an interrupted evaluation resumes after the last complete batch. The agent is
-    refreshed before every batch, so that a resumption changes no result. Raises as
+    ``state`` batch by batch, and an interrupted evaluation resumes after the last complete batch. The agent's
+    caches are cleared before every batch, so that a resumption changes no result. Raises as
     :func:`~cdpr.agents.build.build_agent`.
     """
     # Open the environment with its judges; divide the cases into batches that run together.

@@ -154,7 +154,7 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
     # For each number the largest minority that is still significant: twice its lower tail is at most alpha.
     minority = binom.ppf(alpha / 2, counts, 0.5)
     minority = np.where(2 * binom.cdf(minority, counts, 0.5) <= alpha, minority, minority - 1)
-    # The probability of such a minority, on either side. ``share``: of discordant cases that the first gets right.
+    # The probability of such a minority, on either side. ``share``: the part of these cases that the first gets right.
     share = (discordant + difference) / (2 * discordant)
     rejected = binom.cdf(minority, counts, share) + binom.cdf(minority, counts, 1 - share)
     return float(chance @ np.where(minority >= 0, rejected, 0.0))
@@ -164,7 +164,7 @@ def detectable_difference(cases: int, discordant: float) -> float:
     """Find the smallest true difference in accuracy, as a fraction, that the exact McNemar test detects with 80% power.
 
     ``discordant`` is the share of ``cases`` on which the two agents differ. Returns ``math.inf`` where even the largest
-    difference that it allows has less power. Raises ValueError for no cases, or a share outside 0..1.
+    difference that this share allows has less power. Raises ValueError for no cases, or a share outside 0..1.
     """
     from scipy.optimize import brentq
 
@@ -225,7 +225,7 @@ def smallest_difference(
         return None
     if error == 0:
         return 0.0
-    # Variances: of the mean difference by the choice of cases, and of the difference in one seed by that of the seed.
+    # Variances: of the mean difference, by the choice of cases; of the difference in one seed, by the choice of seed.
     of_cases = paired_variance * (case_share + (1 - case_share) / seeds) / cases
     of_seed = 2 * seed_sd**2 + paired_variance * (1 - case_share) / cases
     rng = np.random.default_rng(0)  # one seed for all calls: equal arguments give equal results
@@ -242,7 +242,7 @@ def smallest_difference(
         """Compute the probability that an experiment shows this true difference, minus the wanted ``power``."""
         return float(ndtr((difference - half_width) / error).mean()) - power
 
-    # The difference at which the power is the wanted one. Its upper bound is shown by every experiment.
+    # The difference at which the power is the wanted one, searched from 0 to one that every experiment shows.
     return float(brentq(excess_power, 0.0, half_width.max() + 10 * error))
 
 

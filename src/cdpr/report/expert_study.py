@@ -40,8 +40,8 @@ def _method_of(settings: Settings, run: str) -> Method:
 
 
 def _compare_with_next_best(analysis: Analysis, dimension: str) -> Comparison | None:
-    """Return the test of our method against the best baseline on a dimension (a question of the rating form), that with
-    the highest mean score. None where there is no baseline, or no state has scores of both."""
+    """Return the test of our method against the best baseline, the one with the highest mean score on a dimension (a
+    question of the rating form). None where there is no baseline, or no state has scores of both."""
     return analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
 
 
@@ -204,8 +204,8 @@ def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> tup
 
 def _csv_rows(settings: Settings, analysis: Analysis) -> list[Row]:
     """Return the rows of the CSV: for each dimension and run one row over all data sets, then one per data set. The
-    first has the agreement of raters on the dimension; that of our run also has the p-value of its test against the
-    best baseline (``holm_against_next_best``)."""
+    first has the agreement of raters on the dimension. For our run it also has the p-value of the test against the best
+    baseline (``holm_against_next_best``)."""
     rows: list[Row] = []
     for dimension, run in itertools.product(analysis.scores, analysis.runs):
         score, test = analysis.scores[dimension][run], _compare_with_next_best(analysis, dimension)

@@ -15,7 +15,7 @@ from .methods import IN_DOMAIN, Method, grid_methods, is_synthetic, part_methods
 from .results import Results
 from .table import Column, Row, Sheet, Table
 
-# The grid compares learning rates, of every rule, by a utility in which a right diagnosis has this weight.
+# The learning rates of every rule are compared by a utility in which a right diagnosis has this weight.
 GRID_WEIGHT = 3.0
 
 

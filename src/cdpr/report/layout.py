@@ -11,8 +11,8 @@ from . import comparisons
 from .methods import tier_mark
 from .table import Column, Row, Sheet, Table
 
-# Words that every declaration may use in braces, computed from settings and decoding. A word is computed only where it
-# is used, since a table may read only the settings that its stage declares.
+# Words that every declaration can use in braces, computed from settings and decoding. A word is computed only where it
+# is used, since a table can read only the settings that its stage declares.
 _WORDS: dict[str, Callable[[Settings, str], str]] = {
     "decoding": lambda settings, decoding: decoding,
     "Decoding": lambda settings, decoding: decoding.capitalize(),

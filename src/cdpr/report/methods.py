@@ -166,7 +166,7 @@ def variant_method(settings: Settings, variant: str) -> Method:
 
 def agent_method(settings: Settings, name: str) -> Method:
     """Return an agent of the registry as a method with one run, which has the agent's name. Where the agent is not run,
-    the method has no runs but the reason, and as its name the paper's for the agent if there is one."""
+    the method has the reason in place of runs, and the paper's name for the agent where there is one."""
     entry = settings.agents[name]
     label = entry.label or _label_by_model(settings, entry)
     if why := why_not_run(settings, name):
@@ -190,8 +190,8 @@ def _model_label(model: ModelEntry) -> str:
 
 
 def with_common_seeds(methods: Sequence[Method]) -> list[Method]:
-    """Return the methods, the trained ones among them all with the same number of runs: that of the one with the fewest
-    runs (methods that are not run apart). Kept are the runs of the first seeds, which all have in common."""
+    """Return the methods with as many runs for each trained one as the trained one with the fewest has, not counting
+    methods that are not run. Kept are the runs of the first seeds, which all have in common."""
     trained = [method for method in methods if method.group == TRAINED and method.runs]
     fewest = min((len(method.runs) for method in trained), default=0)
     return [replace(method, runs=method.runs[:fewest]) if method in trained else method for method in methods]

@@ -28,7 +28,7 @@ from .results import Results
 from .sample_case import CREDENTIALED
 from .table import Block, Row, Table, interval, number
 
-# The methods with which ours is compared on top of the page; and the data for it, with their labels.
+# The methods with which ours is compared on top of the page; and the data on which, by name their labels.
 RIVALS = ("grpo", "utility_grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
 
@@ -250,7 +250,7 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
         sentence += f" {diverged}: evaluated with the weights before."
     if row["void"]:
         return Answer(place, question, f"Open: {row['void']}", sentence)
-    utility, *others = SHOWN  # it decides the answer; the others are added in words
+    utility, *others = SHOWN  # the utility decides the answer; the others are added in words
     words = ", ".join(shown.words(row) for shown in others)
     return Answer(place, question, f"{utility.words(row)}, by {utility.difference(row)}; {words}", sentence)
 

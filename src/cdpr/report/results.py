@@ -39,8 +39,8 @@ class Results:
     """The evaluations in a results folder, summarised for tables and figures.
 
     ``methods`` are the agents and trained variants to show, and ``datasets`` maps the names of test sets to their
-    labels (None: all benchmarks). In the methods below, ``dataset`` is such a name or ``average``, the mean over the
-    three data sets of the paper, and ``decoding`` is how actions were chosen, ``greedy`` or ``sampled``.
+    labels (None: all benchmarks). An argument ``dataset`` is such a name or ``average``, the mean over the three data
+    sets of the paper; ``decoding`` is how actions were chosen, ``greedy`` or ``sampled``.
 
     Raises ProvenanceError where evaluations do not belong together: they were made with another tier (scale of the
     experiment), utility or price list than the settings, or on other cases than each other. Methods raise
@@ -136,14 +136,14 @@ class Results:
 
     def samples(self, methods: Sequence[Method], dataset: str, decoding: str) -> np.ndarray:
         """Return all metrics of some methods on a data set, an array [1 + resamples, methods, metrics]: first the
-        means, then bootstrap means. A resample has the same cases for all methods, so its values may be subtracted or
+        means, then bootstrap means. A resample has the same cases for all methods, so its values can be subtracted or
         divided.
 
         Raises NotMeasured, and EvaluationError where the methods were evaluated on different cases.
         """
         rows = [self._estimates(method, dataset, decoding) for method in methods]
         # Check that the methods have the same cases: `by_run` raises where they differ. One run of each method will do,
-        # since its runs have the same cases as each other, by a like check for its estimates.
+        # since the same check of all its runs was made when its estimates were computed.
         first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
         for part in datasets_behind(dataset):
             by_run(pd.concat([self.rows(method, part, decoding) for method in first_runs]), ["correct"])
@@ -207,7 +207,7 @@ class Results:
         - every metric's difference with its interval, as columns of :func:`~cdpr.evaluation.metrics.estimate`;
         - ``cases``, the number of cases, summed over data sets for the average;
         - ``tests``, a McNemar test per pair of runs (empty for the average), and the compared ``runs``;
-        - ``void``, why the comparison supports no conclusion (:meth:`why_void`; empty where it may).
+        - ``void``, why the comparison supports no conclusion (:meth:`why_void`; empty where it can).
 
         Where a run is missing or no seed is shared, it has ``reason`` and ``missing`` instead.
         """
@@ -260,7 +260,7 @@ class Results:
             "cases": values.shape[1], "tests": tests, "discordant": discordant}  # fmt: skip
 
     def why_void(self, methods: Iterable[Method], dataset: str, decoding: str) -> str:
-        """Say why a comparison of these methods supports no conclusion, whatever its intervals; empty where it may
+        """Say why a comparison of these methods supports no conclusion, whatever its intervals; empty where it can
         support one. The reasons, in the order in which they are tried for each method, are that it was trained with a
         single seed, or has stopped ordering examinations; and last, that no method is clearly more accurate than giving
         the most frequent diagnosis for every case. Raises KeyError where a method is not measured."""
@@ -355,7 +355,7 @@ def pair_runs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, st
     ``["a-seed0", "a-seed1"]`` and ``["b-seed1", "b-seed2"]`` give ``[("a-seed1", "b-seed1")]``. Raises ValueError where
     both have several runs and one of them has no seeds.
     """
-    # By seed the run; empty where the runs have no seeds, as that of an agent.
+    # The runs by seed; empty where they have none, as the run of an agent.
     first_by_seed = dict(zip(seeds_of_runs(first), first, strict=False))
     second_by_seed = dict(zip(seeds_of_runs(second), second, strict=False))
     if first_by_seed and second_by_seed:

@@ -50,7 +50,7 @@ class View:
 
     async def episodes(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
         """Return the episodes of an evaluation's rows as JSON values. Raises InspectorError where a case is missing, or
-        where the environment now answers its requests otherwise than when it was evaluated."""
+        where the environment now answers the requests on it otherwise than in the evaluation."""
         # Rows may name cases by pseudonyms.
         cases = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
         episodes = []
@@ -124,8 +124,8 @@ class _Decisions:
             yield fields
 
     def _show(self, action: ActionKey) -> list[str]:
-        """Return an action as [kind, text], with the text in the form that the page may show. The text is a diagnosis
-        where the kind is ``end``, else an examination."""
+        """Return an action as [kind, text], the text as the page is allowed to show it. It is a diagnosis where the
+        kind is ``end``, else an examination."""
         kind, text = action
         return [kind, show_text(self.settings, self.case, text if kind == "end" else self.exam_name(text))]
 
@@ -175,9 +175,9 @@ class _Decisions:
 
     def _ending_fields(self, end: Ending) -> Fields:
         """Return a continuation of an episode as a JSON value. Its ``cut`` says that it reached the horizon H, the most
-        requests that a continuation may make, so that its diagnosis was forced."""
+        requests that a continuation can make, so that its diagnosis was forced."""
         credit = self.settings.credit
-        # A continuation may be the end (suffix) of an evaluated episode. One longer than the horizon may be kept whole.
+        # A continuation may be the end (suffix) of an evaluated episode. The settings can keep one beyond the horizon.
         kept_whole = end.source == "suffix" and credit.cache.long_suffixes == "keep"
         requests = sum(kind != "end" for kind, _ in end.path)
         return {
@@ -188,13 +188,13 @@ class _Decisions:
 
 
 def is_readable(settings: Settings, case: CaseRecord) -> bool:
-    """Tell whether the site may show the texts of a case: those of credentialed cases only where the settings allow
-    it."""
+    """Tell whether the site is allowed to show the texts of a case: those of credentialed cases only where the
+    settings say so."""
     return settings.inspector.credentialed or not case.credentialed
 
 
 def show_text(settings: Settings, case: CaseRecord, text: str) -> str:
-    """Return a text of a case as the site may show it: the text itself, or its pseudonym."""
+    """Return a text of a case as the site is allowed to show it: the text itself, or its pseudonym."""
     return text if not text or is_readable(settings, case) else public_text(settings, case, text)
 
 

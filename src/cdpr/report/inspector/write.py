@@ -111,7 +111,7 @@ def _write_dataset(
 
 
 def _case_fields(settings: Settings, cases: Mapping[str, CaseRecord], chosen: Collection[str]) -> dict[str, Fields]:
-    """Return the cases as JSON values, by the names that the site shows. Where the site may not show the texts of a
+    """Return the cases as JSON values, by the names that the site shows. Where the site must not show the texts of a
     case, its id and diagnosis are pseudonyms, and nothing else is there."""
     by_name: dict[str, Any] = {}
     for case in cases.values():
@@ -130,7 +130,7 @@ def _case_fields(settings: Settings, cases: Mapping[str, CaseRecord], chosen: Co
 
 def write_data(folder: Path, name: str, content: Any) -> None:
     """Write a value as JSON in the script ``<name>.js`` in a folder. When the page loads the script, it passes name and
-    value to the page's function ``inspector.take``. (A page that is opened from a disk may load scripts beside it, but
+    value to the page's function ``inspector.take``. (A page that is opened from a disk can load scripts beside it, but
     not fetch JSON.)"""
     path = folder / f"{name}.js"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ Side = Literal["above", "below"]
 DATASET_NAMES = {**DATASETS, AVERAGE: "the average"}
 # Words for the columns of the printed tables, as ``says`` of a claim has them.
 _PRINTED_WORDS = {"acc": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
-# How many `names` a claim about the setup may have, by `what`; one about anything else has none. The names are a data
+# How many `names` a claim about the setup has, by `what`; a claim about anything else has none. The names are a data
 # set (cases), two variants (same_training), or examinations (price; for billed_together two or more).
 _NAME_COUNTS = {"cases": (1,), "same_training": (2,), "price": (1,), "billed_together": range(2, 100)}
 
@@ -63,7 +63,7 @@ class FigureClaim(Claim):
 
     With ``than`` the number is a ``statistic`` of two methods: ``of`` minus ``than`` (``difference``), ``of`` divided
     by ``than`` (``ratio``), or by how many percent ``of`` is lower (``reduction``). ``within`` is how far the true
-    number may be from the printed one; by default half a unit of its last digit.
+    number can be from the printed one; by default half a unit of the last printed digit.
     """
 
     kind: Literal["figure"]
@@ -82,7 +82,7 @@ class FigureClaim(Claim):
 
     @property
     def rounding(self) -> float:
-        """How far the true number may be from the printed one: ``within``, or else half a unit of the last printed
+        """How far the true number can be from the printed one: ``within``, or else half a unit of the last printed
         digit (0.005 for ``53.07``)."""
         decimals = len(self.printed[0].partition(".")[2])
         return 0.5 * 10.0**-decimals if self.within is None else self.within
@@ -277,7 +277,7 @@ def _merge_repeated(claims: Iterable[Claim]) -> list[Claim]:
     merged: dict[str, Claim] = {}  # by what decides the claim
     for claim in claims:
         not_compared = {"id", "place", "also", "headline"}
-        if not isinstance(claim, UntestedClaim):  # in other words it is the same claim; an untested one is only words
+        if not isinstance(claim, UntestedClaim):  # one that is tested is the same claim in any words
             not_compared.add("says")
         question = claim.model_dump_json(exclude=not_compared)
         first = merged.setdefault(question, claim)

@@ -30,7 +30,7 @@ class MetricSamples(NamedTuple):
     - ``right``: the numbers of right diagnoses by run, ``583+590 : 540`` for a method with two runs and one with a
       single run. For the average over data sets it is empty, since each counts the same whatever its number of cases.
     - ``cases``: the number of test cases; for the average the numbers of all data sets (``1000+400+200``).
-    - ``void``: why a comparison supports no conclusion (empty: it may).
+    - ``void``: why a comparison supports no conclusion; empty where it can.
     """
 
     metric: str

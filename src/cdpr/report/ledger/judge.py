@@ -233,7 +233,7 @@ def _find_value(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
             first_group = groups[names[0]]
             return together, f"billed as {first_group if together else groups}"
     methods = evidence.results.methods
-    number = {  # everything else is a number; one data set is in-domain, and CDPR itself is no ablation of it
+    number = {  # all else is a number; one data set is in-domain; the list of ablations begins with CDPR itself
         "benchmarks": len(DATASETS),
         "out_of_domain": len(DATASETS) - 1,
         "groups": len({method.group for method in methods if method.paper}),

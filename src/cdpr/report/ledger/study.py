@@ -74,8 +74,8 @@ def _compare_two(claim: StudyClaim, analysis: Analysis, methods: Sequence[Method
     NotMeasured where a method was not rated.
 
     The analysis has an interval for each mean, but none for their difference. So the interval of the difference goes
-    from the low end of the first minus the high end of the second to the reverse, which is too wide rather than too
-    narrow.
+    from the low end of the first minus the high end of the second to the high end of the first minus the low end of the
+    second, which is too wide rather than too narrow.
     """
     runs = tuple(_rated_run(name, analysis, methods) for name in (claim.of, claim.than))
     comparisons = []
@@ -88,7 +88,7 @@ def _compare_two(claim: StudyClaim, analysis: Analysis, methods: Sequence[Method
 
 
 def _compare_agreement(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
-    """Compare the lowest of the alphas of all dimensions with the number of the claim. Returns one comparison. Raises
+    """Compare the lowest alpha of any dimension with the number in the claim. Returns one comparison. Raises
     NotMeasured where an alpha is undefined."""
     alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
     name = min(alphas, key=lambda name: alphas[name].value)

@@ -75,7 +75,7 @@ class Comparison:
     - ``measured``: a statistic of the compared methods, in ``unit``, such as the difference of their accuracies.
     - ``text``: what was compared (``CDPR 53.07 against GRPO 47.33``).
     - ``support``: how far the statistic is on the claimed side, with its interval; positive where the claim holds.
-    - ``void``: why the comparison supports no conclusion, whatever its interval (empty: it may).
+    - ``void``: why the comparison supports no conclusion, whatever its interval; empty where it can.
     - ``k``, ``n``, ``runs``: those of :class:`Verdict`.
     """
 
