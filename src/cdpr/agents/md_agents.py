@@ -24,7 +24,7 @@ from .framework import Framework, complete_turn, fill_prompt, join_by_author, nu
 _PROMPT = partial(fill_prompt, "md_agents")
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
 MAX_TOKENS = 1024  # of one answer; its publication names no limit
-_LEVELS = ("basic", "intermediate", "advanced")
+_DIFFICULTIES = ("basic", "intermediate", "advanced")
 # Lines of a recruiting reply: "1. Cardiologist - reads the ECG", "Group 1 - goal", "Member 1: Surgeon - operates".
 _ROLE = r"(?P<role>.+?)[\s*_]*(?:\s[-–—]|:)\s+(?P<skill>.+?)(?:\s[-–—]\s+Hierarchy.*)?$"
 _EXPERT = re.compile(rf"\W*\d+[.):][\s*_]*{_ROLE}")
@@ -137,8 +137,8 @@ class MDAgents(Framework):
 
 def _parse_level(reply: str) -> str:
     """Read the first level of difficulty in a reply: by its name ("advanced") or its number in the prompt ("3)").
-    Returns one of :data:`_LEVELS`, "intermediate" where the reply has neither."""
-    level_of = {level: level for level in _LEVELS} | {f"{n})": level for n, level in enumerate(_LEVELS, 1)}
+    Returns one of :data:`_DIFFICULTIES`, "intermediate" where the reply has neither."""
+    level_of = {level: level for level in _DIFFICULTIES} | {f"{n})": level for n, level in enumerate(_DIFFICULTIES, 1)}
     first = re.search("|".join(map(re.escape, level_of)), reply.lower())
     return level_of[first.group()] if first else "intermediate"
 

@@ -113,9 +113,9 @@ def _read(name: str) -> Meaning:
 def _use_words_of_vocabulary(name: str) -> str:
     """Return the name without signs, dots and codes, in English, and changed by the rules ``rewritten`` of
     ``naming.yaml``. These rules do not change the name of a known examination, or a LOINC name."""
-    name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))
-    name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)
-    name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))
+    name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))  # "Sodium - serum": "Sodium (serum)"
+    name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)  # "C.B.C.": "CBC"
+    name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))  # "Na+": "Na"
     if not _read_by_name(name):  # "Hemoglobin (S)" is no hemoglobin of serum
         name = _PATTERN.letter.sub(lambda specimen: _TABLE["specimen_letters"][specimen[1]], name)
     if examinations().knows(name) or translate(name).clinical:
@@ -356,7 +356,7 @@ def _check_axes(name: str, found: Meaning | None) -> Meaning | None:
     None. A meaning without exactly one examination is returned unchecked."""
     if found is None or found.term is None:
         return found
-    # Where all specimens have one billing code, the name may state any of them.
+    # Where all specimens have one billing code, the name can state any of them.
     allowed = _axes_of_term(found.term) | (_SPECIMENS if _has_any_specimen(found.term) else set())
     return found if _axes_in(_respell(name)) <= allowed else None
 
@@ -512,10 +512,11 @@ def _match_any_specimen(name: str) -> Meaning | None:
     """Read a culture, stain, antibody, ... with a specimen in its name, where all specimens have one billing code. A
     culture of a specimen without a code of its own is the Bacterial Culture. None for any other name."""
     words = words_of(name)
-    # The name without its specimen.
     is_sampled = compiled(_SAMPLED_WORD).fullmatch
+    # The name without its specimen, and without the "body" of "body fluid".
     rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not is_sampled(word))
-    term, how = (_look_up_words(rest, name) if rest < words and not rest <= _ANTIBODY else None) or (None, "")
+    found = _look_up_words(rest, name) if rest < words and not rest <= _ANTIBODY else None
+    term, how = found or (None, "")
     if term and how != "analyte" and _has_any_specimen(term):
         return Meaning((term,), "alias", whole=False)
     # A culture from a place that no culture is called by is that of "any other source".

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Comments")
+_RESULT_FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Comments")
 # "Sodium: Value: 128", "Units: mmol/L"
-_SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_FIELDS) + r"): (?P<text>.*)$")
+_SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_RESULT_FIELDS) + r"): (?P<text>.*)$")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _LIST_ITEM = re.compile(  # "Serum sodium 128 mmol/L (135-145)"
     r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?"
     r"\((?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)\)"
 )
-_NEGATIVE = {"NEG", "NEG.", "NEGATIVE", "NONE"}
+_NEGATIVE_WORDS = {"NEG", "NEG.", "NEGATIVE", "NONE"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Analyte:
         if self.flag:
             return "abnormal"
         bounded = number is not None and (self.low is not None or self.high is not None)
-        return "normal" if bounded or (self.value or "").upper() in _NEGATIVE else None
+        return "normal" if bounded or (self.value or "").upper() in _NEGATIVE_WORDS else None
 
     @property
     def grade(self) -> int:

@@ -24,11 +24,11 @@ from xml.etree.ElementTree import ParseError
 from ..files import TableError, csv_records, parse_yaml, shipped_text
 
 CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")
-_BINARY = re.compile(rb"[\0-\x08\x0e-\x1f]")
+_BINARY_BYTE = re.compile(rb"[\0-\x08\x0e-\x1f]")
 Row = tuple[int, list[str]]  # the line that it begins on, and its cells
 Cells = dict[str, str]  # cells of a row by the names of their columns
 NATIONAL = "national"
-_ITEM = re.compile(rf"(?P<code>{CODE.pattern})(-(?P<modifier>[A-Z0-9]{{2}}))?")
+_CODE_WITH_MODIFIER = re.compile(rf"(?P<code>{CODE.pattern})(-(?P<modifier>[A-Z0-9]{{2}}))?")
 _MODIFIER = re.compile(r"([A-Z0-9]{2})?")
 _AMOUNT = re.compile(r"\$?((\d+|\d{1,3}(,\d{3})+)(\.\d*)?|\.\d+)")
 _DATE = re.compile(r"20\d\d(0[1-9]|1[0-2])\d\d")
@@ -106,7 +106,7 @@ def read_csv(path: Path) -> list[Row]:
         raw = path.read_bytes()
     except OSError as error:
         raise TableError(f"{path}: cannot be read: {error.strerror}") from error
-    if raw.startswith(b"PK") or _BINARY.search(raw):
+    if raw.startswith(b"PK") or _BINARY_BYTE.search(raw):
         raise TableError(f"{path}: this is no CSV file; unpack it, or save it as CSV")
     try:
         text = raw.decode("utf-8-sig")
@@ -249,7 +249,7 @@ def split_codes(codes: str) -> list[tuple[str, str]]:
     """Split codes joined by ``+``; returns (code, modifier) of each, with an empty modifier where there is none. Raises
     ValueError for a text that is no list of codes."""
     parts = codes.split("+")
-    items = [item for part in parts if (item := _ITEM.fullmatch(part.strip()))]
+    items = [item for part in parts if (item := _CODE_WITH_MODIFIER.fullmatch(part.strip()))]
     if len(items) < len(parts):
         raise ValueError(f"{codes!r} is not CODE, CODE-MODIFIER or several of them joined by '+'")
     return [(item["code"], item["modifier"] or "") for item in items]

@@ -149,13 +149,13 @@ class GroupCredit:
         by disagreement; draw continuations of the candidate actions; record each state with the values of its actions;
         and reward the decisions at the selected states."""
         credit, nodes = self.credit, self.nodes
-        # Sample next actions ("probes") wherever a state may be selected.
+        # Sample next actions ("probes") at every state that could be selected.
         disagreed = self.disagreed_states(credit)
         probed = states.states_to_probe(states.list_paths(nodes, len(self.group)), disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in probed))
         self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
-        # Select states: ``selected[i]`` are the keys of those of trajectory i. ``p_hat`` has for each state the share
-        # of each action among the samples.
+        # Select states: ``selected[i]`` are the keys of the selected states of trajectory i. ``p_hat`` has for each
+        # state the share of each action among the samples.
         p_hat = {key: states.frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
         uncertainty = {key: states.entropy(p_hat[key]) for key in nodes if key in probed}
         selected = self.select_states(disagreed, uncertainty, credit)

@@ -27,7 +27,7 @@ _LEAD = (
     r"(?:(?:the |my |final |最终)*(?:answer|output|verdict|judge?ment|conclusion|result|a|答案|回答|结论|判断)"
     r"(?: is|是|为)?\W*)"
 )
-_VERDICT = re.compile(
+_VERDICT_WORD = re.compile(
     rf"{_LEAD}?(?:(?P<wrong>{_WRONG})|(?P<right>{_RIGHT})"
     rf"|(?P<no>{_SHORT_WRONG})(?=\W*$)|(?P<yes>{_SHORT_RIGHT})(?=\W*$))"
     r"(?=(?P<reason>\W*$|\s*[,.;:!，。；：！(（—–-].*))",
@@ -183,14 +183,14 @@ def read_verdict(answer: str) -> bool | None:
 
 
 def _match_verdict(line: str, is_first: bool) -> re.Match[str] | None:
-    """Find a verdict in one line of an answer: returns a match of :data:`_VERDICT`, or None. A verdict counts
+    """Find a verdict in one line of an answer: returns a match of :data:`_VERDICT_WORD`, or None. A verdict counts
     where it is the whole line, or ends the line after a lead ("the answer is: correct"). In the first line of the
     answer (``is_first``) it also counts at the beginning, before a reason."""
-    verdict = _VERDICT.match(line)
+    verdict = _VERDICT_WORD.match(line)
     if verdict is not None and (is_first or not verdict["reason"].strip(" .!,;:")):
         return verdict
     closing = _CLOSING.search(line)
-    return _VERDICT.match(line, closing.start()) if closing else None
+    return _VERDICT_WORD.match(line, closing.start()) if closing else None
 
 
 def _judge_question(predicted: str, truth: str) -> str:

@@ -22,7 +22,7 @@ _ALTERNATIVE = re.compile(
     r"\s*(?:[;|\n]|\band/or\b|(?<!\bwith )\bor\b|\bversus\b|\bvs\b\.?|(?:^|(?<=\s))#?\(?\d{1,2}[.)](?=\s))\s*",
     re.IGNORECASE,
 )
-_COMMA = re.compile(r"\s*,\s*(?:and\s+)?")
+_COMMA_OR_AND = re.compile(r"\s*,\s*(?:and\s+)?")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def first_diagnosis(diagnosis: str) -> tuple[str, bool]:
     alternatives = list(filter(None, stripped))
     if len(alternatives) > 1:
         return alternatives[0], True
-    names = [name.strip(" .") for name in _COMMA.split(diagnosis.strip())]
+    names = [name.strip(" .") for name in _COMMA_OR_AND.split(diagnosis.strip())]
     if len(names) > 2 and all(map(diagnoses().find, names)):
         return names[0], True
     return (alternatives[0] if alternatives else diagnosis), False

@@ -50,11 +50,8 @@ Group = Sequence[Trajectory]
 
 
 def measure_credit_quality(settings: Settings, job: Job) -> None:
-    """Stage ``credit_quality``: measure the errors of every estimator on validation cases, write them to the output
-    ``quality``, and print those of the default settings.
-
-    Raises ValueError when there is no validation case.
-    """
+    """Stage ``measure_credit_quality``: measure the errors of every estimator on validation cases, write them to the
+    output ``quality``, and print those of the default settings. Raises ValueError when there is no validation case."""
     path = job.inputs["cases"]
     cases = list(islice(iterate_records(path, "validation"), settings.analysis.cases))
     if not cases:

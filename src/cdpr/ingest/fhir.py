@@ -99,7 +99,7 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
 
 def _cases_by_encounter(encounters: Iterable[Resource], attrition: Attrition) -> dict[Resource, _Case]:
     """Make a case for each of ``encounters`` that took place and is not part of another one. Returns the case of each
-    encounter; one that is part of another has the case of the whole. Encounters of both kinds are counted."""
+    encounter; one that is part of another has the case of the whole. Those left out, and parts, are counted."""
     own_cases: dict[Resource, _Case] = {}
     for encounter in encounters:
         if encounter.text("status") in _WORDS["never"]:
@@ -144,14 +144,14 @@ def _find_owner(resource: Resource, by_encounter: dict[Resource, _Case], by_pati
     """Return the case to which a resource belongs: that of the encounter that it names. If it names none, it belongs to
     the only case of its patient, or to the case in whose time it falls. None where there is no such case."""
     references = (resource.child("encounter"), *resource.child("context").children("encounter"))
-    if named := list(filter(None, references)):
-        encounter = resource.resolve(named[0].text("reference"))
+    if first_reference := next(filter(None, references), None):
+        encounter = resource.resolve(first_reference.text("reference"))
         return by_encounter.get(encounter) if encounter else None
     patient = _patient_of(resource)
     cases = by_patient[patient] if patient else []
     if len(cases) == 1:
         return cases[0]
-    first, last = (_moment_of(resource, end) for end in (False, True))
+    first, last = _moment_of(resource, end=False), _moment_of(resource, end=True)
     return next((case for case in cases if case.overlaps(first, last)), None)
 
 

@@ -45,7 +45,7 @@ class Tables:
 
     def __init__(self, folder: Path, scratch: Path, attrition: Attrition, threads: int = 2):
         """Open a new database in the folder ``scratch``, or in a temporary folder where ``scratch`` does not support
-        file locks (:func:`_scratch_folder`). ``threads`` is the number of processor cores that DuckDB may use."""
+        file locks (:func:`_scratch_folder`). ``threads`` is how many processor cores DuckDB uses at most."""
         import duckdb
 
         self.folder, self.attrition = folder, attrition

@@ -13,7 +13,7 @@ from ..files import parse_yaml, shipped_text
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
 LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
 HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair, alone
-_BLANKED = re.compile(r"_{2,}")
+_BLANKED_WORDS = re.compile(r"_{2,}")
 _ALPHANUMERIC = re.compile(r"[^\W_]")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
 LONG_CLAUSE = 80  # characters; more are no single clause
@@ -50,7 +50,7 @@ def one_line(text: str) -> str:
 
 def says_something(text: str) -> bool:
     """Whether a text has any letter or digit; ``___``, the mark of de-identification, does not count."""
-    return _ALPHANUMERIC.search(_BLANKED.sub("", text)) is not None
+    return _ALPHANUMERIC.search(_BLANKED_WORDS.sub("", text)) is not None
 
 
 def visible(text: str) -> str:

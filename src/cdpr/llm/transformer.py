@@ -19,7 +19,7 @@ from ..settings import SettingsError
 from .model_folder import StoredTensor, read_config, stored_tensors
 
 FAMILIES = ("qwen3", "qwen2", "llama")
-_HEAD = "lm_head.weight"
+_OUTPUT_WEIGHT = "lm_head.weight"
 _TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
 
 # In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN uses all of any processor.
@@ -121,7 +121,7 @@ class DecoderConfig:
         shapes = {f"model.layers.{k}.{name}": shape for k in range(self.layers) for name, shape in layer.items()}
         shapes |= {"model.embed_tokens.weight": (self.vocab_size, hidden), "model.norm.weight": (hidden,)}
         if not self.tied:
-            shapes[_HEAD] = self.vocab_size, hidden
+            shapes[_OUTPUT_WEIGHT] = self.vocab_size, hidden
         return shapes
 
 
@@ -161,8 +161,8 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTens
     # Old checkpoints hold the rotary frequencies, which follow from the configuration.
     stored = {name: t for name, t in stored_tensors(folder).items() if not name.endswith("rotary_emb.inv_freq")}
     shapes = architecture.shapes()
-    if architecture.tied and _HEAD in stored:
-        shapes[_HEAD] = shapes["model.embed_tokens.weight"]
+    if architecture.tied and _OUTPUT_WEIGHT in stored:
+        shapes[_OUTPUT_WEIGHT] = shapes["model.embed_tokens.weight"]
     missing, further = sorted(shapes.keys() - stored.keys()), sorted(stored.keys() - shapes.keys())
     if missing:
         problem = f"{len(missing)} of the {len(shapes)} tensors of the model in config.json are missing"
@@ -202,7 +202,7 @@ class Transformer:
         self.architecture = architecture
         self.weights = weights
         self.embedding = weights["model.embed_tokens.weight"]
-        self.head = weights.get(_HEAD, self.embedding)
+        self.head = weights.get(_OUTPUT_WEIGHT, self.embedding)
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
         self._onednn = ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
         self._layers = [_select_layer(weights, index) for index in range(architecture.layers)]

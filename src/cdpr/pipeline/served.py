@@ -21,7 +21,7 @@ from .experiment import Experiment
 from .running import JobRequest, keep_rows, run_stage
 from .stages import Options
 
-_STAGE = "evaluate_agent"
+_EVALUATION_STAGE = "evaluate_agent"
 # The flag with which each server is told the longest sequence.
 _LENGTH_FLAG = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
@@ -75,7 +75,7 @@ def machine_of(experiment: Experiment, job: ServedJob) -> Machine:
 
 def key_of(experiment: Experiment, evaluations: Iterable[tuple[str, str]]) -> str:
     """The run key of a job that runs several evaluations, each a (run, data set): the digest of their run keys."""
-    return digest([experiment.key(_STAGE, run=run, dataset=dataset) for run, dataset in evaluations])
+    return digest([experiment.key(_EVALUATION_STAGE, run=run, dataset=dataset) for run, dataset in evaluations])
 
 
 def evaluate_served(experiment: Experiment, name: str) -> None:
@@ -97,7 +97,7 @@ def evaluate_served(experiment: Experiment, name: str) -> None:
             if policy := experiment.acting_policy(run):
                 inputs["policy"] = policy
             rows = f"{scratch}/{run}/{dataset}.jsonl"
-            request = JobRequest(_STAGE, {"run": run, "dataset": dataset}, inputs, {"evaluation": rows})
+            request = JobRequest(_EVALUATION_STAGE, {"run": run, "dataset": dataset}, inputs, {"evaluation": rows})
             run_stage(experiment, request, server)
             keep_rows(experiment, rows)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -108,7 +108,7 @@ def own_server(experiment: Experiment, stage: str, options: Options) -> Abstract
     if its pair of run and data set is among the evaluations of a :func:`served job <served_jobs>`; other jobs get None.
     The server starts at the first question that neither saved rows nor recorded answers settle."""
     pair = (options.get("run"), options.get("dataset"))
-    jobs = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == _STAGE else []
+    jobs = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == _EVALUATION_STAGE else []
     return server_of(experiment, jobs[0]) if jobs else nullcontext()
 
 

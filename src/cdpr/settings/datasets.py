@@ -169,19 +169,19 @@ BENCHMARKS = (IN_DOMAIN, *datasets_of("out_of_domain"))
 FURTHER = datasets_of("further")  # columns of the table of open cases
 AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)  # in the average of Table 1
 
-_CONTROLLED = "_controlled"
+_CONTROLLED_ENDING = "_controlled"
 
 
 def controlled_name(dataset: str) -> str:
     """The name of the leak-controlled variant of the benchmark ``dataset``, such as ``mimic_iv_controlled``: the same
     cases without texts that give the diagnosis away."""
-    return dataset + _CONTROLLED
+    return dataset + _CONTROLLED_ENDING
 
 
 def benchmark_of(dataset: str) -> str:
     """The name of the benchmark to which ``dataset`` belongs: ``mimic_iv`` for ``mimic_iv_controlled``, the
     leak-controlled variant, and for ``mimic_iv`` itself."""
-    return dataset.removesuffix(_CONTROLLED)
+    return dataset.removesuffix(_CONTROLLED_ENDING)
 
 
 # Where cases and prices come from, and what may leave the machine.

@@ -211,9 +211,9 @@ def canonical(settings: Settings, base: Settings) -> Settings:
 
 
 def restrict_to_algorithm(settings: Settings) -> Settings:
-    """Copy the settings of a training so that only those can be read that its algorithm may read: what every algorithm
-    reads, and what its class declares in ``reads``. Reading any other one raises UndeclaredSetting, whose message says
-    what to declare."""
+    """Copy the settings of a training so that only two kinds can be read: those that every algorithm reads, and those
+    that the class of its algorithm declares in ``reads``. Any other raises UndeclaredSetting, which says what to
+    declare."""
     name, own = settings.training.algorithm, algorithm_class(settings.training.algorithm).reads
     line = f"reads = {(*own, 'KEY')}".replace("'", '"')  # the line of Python to write, quoted as this code is
     remedy = f"write `{line}` in the class of the algorithm {name}, or its trainings would not change with the setting"

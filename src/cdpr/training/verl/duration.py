@@ -26,7 +26,7 @@ _BANDWIDTH_SHARE, _ARITHMETIC_SHARE = 0.5, 0.35
 # Arithmetic operations per weight and token: 2 in a forward pass, 8 in an update, which takes two forward passes (one
 # is repeated for gradient checkpointing) and a backward pass of 4.
 _FORWARD, _UPDATE = 2, 8
-_QUESTION, _ANSWER = 400, 3  # tokens of a question to the judge and of its answer
+_QUESTION_TOKENS, _ANSWER_TOKENS = 400, 3  # of a question to the judge, and of the judge's answer
 _REQUEST = 0.003  # seconds of one core for a request (docs/benchmarks/token_requests.json)
 # Rows of the table of times, and the fields of ServerWork that they sum.
 _AMOUNTS = {"generated tokens": "tokens", "prompt tokens": "prompt", "requests": "requests"}
@@ -308,5 +308,5 @@ def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
     line = f"judge {model.label or model.id or model.where}: about {diagnoses:,.0f} diagnoses a step"
     if model.prices is None:
         return line
-    usd = diagnoses * model.prices.usd(_QUESTION, _ANSWER)
+    usd = diagnoses * model.prices.usd(_QUESTION_TOKENS, _ANSWER_TOKENS)
     return f"{line}; {usd:.2f} USD a step, {usd * steps:,.0f} USD a run, no verdict reused"

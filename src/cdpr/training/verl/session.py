@@ -35,7 +35,7 @@ _POLICY = {
     "actor/grad_norm": "policy/grad_norm",
     "actor/entropy": "policy/entropy",
 }
-_TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "update_weights": "time/weights"}
+_NAMES_OF_TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "update_weights": "time/weights"}
 Metrics = Mapping[str, Any]
 
 
@@ -146,7 +146,7 @@ def translate_metrics(own: Metrics, metrics: Metrics, timing: Metrics) -> dict[s
     for name, value in metrics.items():
         if name.startswith("rollout_corr/") and isinstance(value, (int, float)) and math.isfinite(value):
             row[name] = float(value)
-    return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}
+    return row | {ours: timing[theirs] for theirs, ours in _NAMES_OF_TIMES.items() if theirs in timing}
 
 
 def reason_to_stop(row: Metrics, allowed: float = MAX_FAILED) -> str | None:
