@@ -8,6 +8,7 @@ this reply is lost. Otherwise the request is wrong, or the server has a problem.
 
 import asyncio
 import importlib
+import itertools
 import logging
 import os
 import time
@@ -343,7 +344,9 @@ class OpenAIServer(ServedModel):
         tokenizer = self.tokenizer
         if tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)  # raises
-        indices_of_requests = split_runs(samples)
+        # Indices follow each other where they differ by as much as their positions do: 1 2 3 7 8 gives [1 2 3], [7 8].
+        runs = itertools.groupby(enumerate(samples), key=lambda pair: pair[1] - pair[0])
+        indices_of_requests = [[k for _, k in run] for _, run in runs]
         if sampling.temperature == 0:  # vLLM then gives only one completion per request
             indices_of_requests = [[k] for k in samples]
         requests = [self._token_request(tokenizer, prompt_ids, ks, sampling, seed) for ks in indices_of_requests]
@@ -455,16 +458,6 @@ class OpenAIServer(ServedModel):
             usage = Usage(0, 0) if completions else answers.read_usage(answer)
             completions.append(Completion(text, tuple(ids), (), finish, usage))
         return completions
-
-
-def split_runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Split ascending numbers into runs of successive ones: 1 2 3 7 8 into [1, 2, 3] and [7, 8]."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if not runs or number != runs[-1][-1] + 1:
-            runs.append([])  # a new run begins
-        runs[-1].append(number)
-    return runs
 
 
 class AnthropicServer(ServedModel):
