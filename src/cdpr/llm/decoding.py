@@ -16,7 +16,6 @@ from torch import Tensor
 
 from .attention import Branches, Prefill, Prompts
 from .prefix_cache import TOKEN_BYTES, CachedPath, PrefixCache
-from .transformer import Transformer
 from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of the generator splitmix64, 2**64 divided by the golden ratio
@@ -167,12 +166,11 @@ class BatchDecoder:
     counts what was computed.
     """
 
-    def __init__(
-        self, transformer: Transformer, prefixes: PrefixCache, ends: np.ndarray, rows: int, tokens: int
-    ) -> None:
+    def __init__(self, prefixes: PrefixCache, ends: np.ndarray, rows: int, tokens: int) -> None:
         """Make a decoder. ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. At most ``rows``
         completions are decoded at a time, with keys and values of at most ``tokens`` tokens."""
-        self.transformer, self.prefixes, self.ends, self.rows, self.tokens = transformer, prefixes, ends, rows, tokens
+        self.transformer, self.prefixes = prefixes.transformer, prefixes
+        self.ends, self.rows, self.tokens = ends, rows, tokens
         self.counters = SamplerCounters()
         self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 

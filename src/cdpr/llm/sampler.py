@@ -55,7 +55,7 @@ class InProcessSampler(Model):
         ends[sorted(tokenizer.eos_ids)] = True
         # A third of the memory caches prefixes; two thirds hold what is being decoded.
         self._prefixes = PrefixCache(transformer, caches // 3 // token_bytes)
-        self._decoder = BatchDecoder(transformer, self._prefixes, ends, _CHUNK, caches * 2 // 3 // token_bytes)
+        self._decoder = BatchDecoder(self._prefixes, ends, _CHUNK, caches * 2 // 3 // token_bytes)
         self.counters = self._decoder.counters
         self._pending: list[tuple[Request, asyncio.Future[list[Completion]]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the waiting requests
