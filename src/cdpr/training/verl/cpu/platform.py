@@ -40,6 +40,7 @@ class CpuPlatform(PlatformCUDA):
 
     set_device = synchronize = set_allocator_settings = empty_cache = _do_nothing
     profiler_start = profiler_stop = cudart = _do_nothing
+    nvtx_range = contextlib.nullcontext  # on a CPU no GPU profiler displays a range
 
     def is_available(self) -> bool:
         """Return True: every machine has a CPU."""
@@ -68,11 +69,6 @@ class CpuPlatform(PlatformCUDA):
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             dist.init_process_group("cpu:gloo", os.environ.get("DIST_INIT_METHOD"), rank=rank, world_size=size)
         return "gloo"
-
-    @contextlib.contextmanager
-    def nvtx_range(self, msg: str):
-        """A context that does nothing: on a CPU no GPU profiler displays the range ``msg``."""
-        yield
 
     def is_ipc_supported(self) -> bool:
         """Return False: processes cannot share the memory of an accelerator."""
