@@ -16,7 +16,7 @@ FURTHER = {
 
 
 rule write_table:
-    """Write a table: `write_NAME` of cdpr.report writes tables/NAME."""
+    """Write a table: `sheet` of cdpr.report.NAME makes tables/NAME."""
     input:
         lambda wildcards: evidence(stage_of(wildcards)),
         unpack(lambda wildcards: FURTHER.get(wildcards[0], {})),

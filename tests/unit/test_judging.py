@@ -25,7 +25,7 @@ from cdpr.llm.guard import GovernanceError
 from cdpr.llm.recording import Recordings
 from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.experiment import Experiment
-from cdpr.report.judge_agreement import write_judge_agreement
+from cdpr.report import judge_agreement
 from cdpr.report.ledger.claims import read_claims
 from cdpr.report.ledger.page import make_ledger
 from cdpr.report.methods import main_methods
@@ -456,7 +456,7 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     rows[2] = rows[2].model_copy(update={"judging": Judging(), "correct": False})
     (folder / "mine" / "mimic_iv.jsonl").write_text("".join(row.line() for row in rows))
     out = {kind: tmp_path / f"agreement.{kind}" for kind in ("csv", "md", "tex")}
-    write_judge_agreement(plan, Job("test", "0" * 16, {"results": tmp_path / "results"}, out))
+    judge_agreement.sheet(plan, tmp_path / "results").write(out)
     text = out["md"].read_text()
     line = next(line for line in text.splitlines() if "all diagnoses" in line)
     assert [cell.strip() for cell in line.split("|")][3:8] == ["5", "5", "5", "2", "40.0"] and "3 : 0" in line
@@ -467,6 +467,4 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     assert "| Mine | MIMIC-IV | 6 | 83.33 | 33.33 | -50.00 | 3 : 0 |" in text.replace("−", "-")
     assert "1 of 1 accuracies" in text and "missing" in text
     with pytest.raises(SettingsError, match=r"judge\.second"):
-        write_judge_agreement(
-            settings(tmp_path, NOWHERE, judge={"second": None}), Job("t", "0" * 16, {"results": tmp_path}, out)
-        )
+        judge_agreement.sheet(settings(tmp_path, NOWHERE, judge={"second": None}), tmp_path)

@@ -8,12 +8,11 @@ import pytest
 from page import page
 from toy import CALL_COUNTS
 
-from cdpr.job import Job
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.stages import STAGES
+from cdpr.report import open_cases
 from cdpr.report.main_table import sheet
 from cdpr.report.methods import open_methods
-from cdpr.report.open_cases import write_open_cases
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.load import restrict
 
@@ -85,7 +84,7 @@ def write(tmp_path: Path, shown: Settings) -> dict[str, str]:
     stage = STAGES["write_open_cases"]
     out = {name: tmp_path / f"open_cases.{name}" for name in ("csv", "md", "tex")}
     view = restrict(shown, {*stage.reads, "paths"})
-    write_open_cases(view, Job("write_open_cases", "k", {"results": tmp_path / "results"}, out))
+    open_cases.sheet(view, tmp_path / "results").write(out)
     return {name: path.read_text(encoding="utf-8") for name, path in out.items()}
 
 

@@ -105,8 +105,12 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
         own_code.allow([*job.inputs.values(), *job.out.values(), job.state])
         is_live = stage.live and settings.tracking.mlflow
         with live_run(settings, begun, job.state) if is_live else nullcontext():
-            function = pkgutil.resolve_name(stage.target(settings))
-            function(stage.view(settings, options, name), job)
+            target, view = stage.target(settings), stage.view(settings, options, name)
+            function = pkgutil.resolve_name(target)
+            if target.endswith(":sheet"):  # it makes the tables of a results folder
+                function(view, job.inputs["results"]).write(job.out)
+            else:
+                function(view, job)
         own_code.check()
 
 

@@ -1,8 +1,8 @@
 """The table of stages: the function of each command, the settings that it reads, and those that change nothing.
 
 A rule of ``rules/`` says what a stage needs and makes, and which command ``cdpr STAGE`` it runs; the entry here has the
-name of the command. Tables and figures need no entry: every function ``write_NAME`` or ``plot_NAME`` of ``cdpr.report``
-is a stage.
+name of the command. Tables and figures need no entry: every module ``NAME`` of ``cdpr.report`` that has a function
+``sheet`` is the stage ``write_NAME``, and every function ``plot_NAME`` there is a stage.
 """
 
 import re
@@ -88,17 +88,18 @@ class Stage:
 
 # The text of each module of cdpr.report, by its name. They are not imported, since every job starts here.
 _REPORT_TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
-# Stages in such a text: `def write_NAME(settings: Settings, job: Job)`, or `plot_NAME = ...`.
-_STAGE_FUNCTION = re.compile(r"^(?:def )?((?:write|plot)_\w+)(?:\(settings: Settings, job: Job\)| = )", re.MULTILINE)
-# The module of each table that the results page shows whole, by the name of the table.
+# Stages in such a text: `def sheet(settings: Settings, folder: ...)`, `def plot_NAME(settings: Settings, job: ...)` or
+# `plot_NAME = ...`.
+_STAGE_FUNCTION = re.compile(r"^(?:def )?(sheet|(?:write|plot)_\w+)(?:\(settings: Settings, (?:job|folder): | = )", re.M)
+# The module of each table, by the name of the table: its function `sheet(settings, results folder)` makes the table.
 TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT_TEXTS.items() if "\ndef sheet(" in text}
 
 
 def _report_stage(call: str, describe: Callable[["Experiment", Options], HiddenInputs] | None = None) -> Stage:
-    """Make the stage of a table or figure, whose function is ``call`` (``module:write_NAME``, ``module:plot_NAME``).
+    """Make the stage of a table or figure, whose function is ``call`` (``module:sheet``, ``module:plot_NAME``).
     ``describe`` gives its hidden inputs. By default the paper's numbers are among those of a table, which prints them
     beside ours."""
-    describe = describe or (hidden.describe_table if ":write" in call else hidden.describe_datasets)
+    describe = describe or (hidden.describe_datasets if ":plot" in call else hidden.describe_table)
     return Stage(call, _REPORTING, ("training.save_every",), hidden=describe)
 
 
@@ -109,8 +110,8 @@ def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
 
 # The arguments of each stage without a name: call, reads, neutral, options, hidden.
 STAGES = {
-    **{name: _report_stage(f"cdpr.report.{module}:{name}") for module, text in _REPORT_TEXTS.items()
-       for name in _STAGE_FUNCTION.findall(text)},
+    **{name.replace("sheet", f"write_{module}"): _report_stage(f"cdpr.report.{module}:{name}")
+       for module, text in _REPORT_TEXTS.items() for name in _STAGE_FUNCTION.findall(text)},
     "make_hospital": Stage("cdpr.hospital.raw_files:make_hospital", ("hospital",), hidden=hidden.describe_hospital),
     "ingest_dataset": Stage(
         "cdpr.ingest.run:ingest_dataset",

@@ -50,9 +50,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     return layout.declared_sheet(settings, "ablations", parts, csv_rows)
 
 
-write_ablations = comparisons.writer(sheet)
-
-
 def _shared_job_notes(results: Results) -> list[str]:
     """Return a sentence about each ablation whose settings make it the same training as another variant, so that both
     have the same runs."""

@@ -40,9 +40,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     return layout.declared_sheet(settings, "comparators", parts, csv_rows)
 
 
-write_comparators = comparisons.writer(sheet)
-
-
 def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
     """Return the in-domain results of a method as a row (:meth:`Results.summary`). The row of a trained method with
     training metrics also has ``tokens``: millions of tokens generated in training, a mean over seeds. Those of a run

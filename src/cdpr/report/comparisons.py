@@ -1,16 +1,13 @@
 """What several tables share: columns of metrics, rows of differences with sentences about them, and numbers of the
 paper."""
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 from ..evaluation.metrics import METRICS, Metric
 from ..evaluation.significance import holm
-from ..job import Job
-from ..settings import Settings
 from .methods import Method
 from .results import Results
-from .table import Column, Row, Sheet, number
+from .table import Column, Row, number
 
 # Metrics of the in-domain tables. AEN and AEC: average examination number, and average examination cost, per case.
 # N_na: requests without a result.
@@ -102,21 +99,7 @@ def add_prefix(prefix: str, row: Row) -> Row:
     return {f"{prefix}{key}": value for key, value in row.items()}
 
 
-# The paper's numbers, and the stage of a table
-
-
 def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:
     """Return the columns ``names`` of a row of the paper as columns ``paper_<name>`` of a CSV, formatted with two
     decimals; None where the paper prints nothing."""
     return {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names}
-
-
-def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
-    """Return the function of the stage that writes a table, from the function ``sheet(settings, results folder)`` that
-    makes it: ``write_ablations = writer(sheet)``. It raises as ``sheet``."""
-
-    def write(settings: Settings, job: Job) -> None:
-        """Write the table of the results folder to the output files of the job."""
-        sheet(settings, job.inputs["results"]).write(job.out)
-
-    return write

@@ -46,9 +46,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     return layout.declared_sheet(settings, "dynamic_vs_static", parts, csv_rows)
 
 
-write_dynamic_vs_static = comparisons.writer(sheet)
-
-
 def cost_reduction(results: Results, decoding: str) -> Row:
     """Return the fraction by which the dynamic method costs less per case than the static one (negative where it costs
     more), as the columns ``aec_reduction*`` of :func:`~cdpr.evaluation.metrics.estimate`; where there is none, the

@@ -11,7 +11,7 @@ from typing import Any
 from ..llm.spending import spent
 from ..settings import Settings, model_of
 from ..settings.models import Prices
-from . import comparisons, layout
+from . import layout
 from .methods import Method, main_methods
 from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, Table
@@ -28,9 +28,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, main_methods(settings))
     parts = [effort_table(results, decoding) for decoding in results.decodings]
     return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
-
-
-write_effort = comparisons.writer(sheet)
 
 
 def spent_part(settings: Settings) -> list[tuple[str, Table]]:

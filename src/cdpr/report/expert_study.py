@@ -13,7 +13,7 @@ from ..settings import Settings, TrainedRun
 from ..study.analysis import Analysis, Comparison, Interval
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
-from . import comparisons, layout, style
+from . import layout, style
 from .methods import DATASETS, Method, agent_method, tier_mark, variant_method
 from .paper import read_paper
 from .table import EMPTY, Column, Row, Sheet, Table, interval
@@ -138,9 +138,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts += [_agreement_table(settings, analysis, raters)] if analysis.alpha else []
     title = f"Expert study: {raters} ({tier_mark(settings)})"
     return layout.declared_sheet(settings, "expert_study", parts, _csv_rows(settings, analysis), title)
-
-
-write_expert_study = comparisons.writer(sheet)
 
 
 def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:

@@ -15,7 +15,7 @@ import numpy as np
 from ..evaluation.metrics import METRICS, estimate
 from ..job import Job
 from ..settings import Settings
-from . import comparisons, layout, style
+from . import layout, style
 from .methods import DATASETS, OURS, Method, domain, frontier_methods, with_common_seeds
 from .results import NotMeasured, Results
 from .table import Row, Sheet
@@ -136,9 +136,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                     csv_rows.append(row)
         parts.append(layout.table(settings, "frontier.levels", rows, decoding, **words))
     return layout.declared_sheet(settings, "frontier", parts, csv_rows)
-
-
-write_frontier = comparisons.writer(sheet)
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:

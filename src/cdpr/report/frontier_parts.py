@@ -8,7 +8,7 @@ from statistics import fmean
 from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
 from ..settings import Settings, resolve_variant
-from . import comparisons, layout
+from . import layout
 from .comparators import summary_with_tokens
 from .curves import read_curves
 from .methods import IN_DOMAIN, Method, grid_methods, is_synthetic, part_methods
@@ -32,9 +32,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         csv_rows += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
     parts.append(_grid_table(settings, folder))
     return layout.declared_sheet(settings, "frontier_parts", parts, csv_rows)
-
-
-write_frontier_parts = comparisons.writer(sheet)
 
 
 def _exact_columns(results: Results, method: Method, decoding: str) -> Row:

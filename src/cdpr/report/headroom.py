@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..evaluation import preflight
 from ..settings import Settings
-from . import comparisons, layout
+from . import layout
 from .methods import DATASETS, backbone, domain
 from .table import Row, Sheet
 
@@ -31,9 +31,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         unavailable=[f"{DATASETS[dataset]}: not available: {why}." for dataset, why in checked.unavailable.items()],
     )  # fmt: skip
     return layout.declared_sheet(settings, "headroom", [answer, gain], rows)
-
-
-write_headroom = comparisons.writer(sheet)
 
 
 def _row(headroom: preflight.Headroom, resolution: preflight.Resolution) -> Row:

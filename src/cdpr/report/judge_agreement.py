@@ -9,7 +9,7 @@ from ..evaluation.metrics import EvaluationError
 from ..evaluation.significance import agreement
 from ..settings import Settings, SettingsError
 from ..settings.judging import TABLES
-from . import comparisons, layout
+from . import layout
 from .main_table import DECIMALS
 from .methods import DATASETS, judge_labels, main_methods
 from .results import NotMeasured, Results, evaluations_of
@@ -39,9 +39,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         parts.append(layout.table(settings, "judge_agreement.flips", flips, decoding, **counts))
         csv_rows += rows
     return layout.declared_sheet(settings, "judge_agreement", parts, csv_rows)
-
-
-write_judge_agreement = comparisons.writer(sheet)
 
 
 def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:

@@ -39,9 +39,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     return layout.declared_sheet(settings, "leak_control", parts, csv_rows)
 
 
-write_leak_control = comparisons.writer(sheet)
-
-
 def _compare_with_variant(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     """Return the results of an agent on a benchmark and on its leak-controlled variant as a row; or the ``reason`` why
     there are none.

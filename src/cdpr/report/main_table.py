@@ -38,9 +38,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     return layout.declared_sheet(settings, "main_table", parts, long_rows(results))
 
 
-write_main_table = comparisons.writer(sheet)
-
-
 def column_groups(results: Results) -> dict[str, str]:
     """Return the headers above groups of columns, by data set: ``{"mimic_iv": "MIMIC-IV (in-domain)", ...}``, and last
     the group ``average``. The table of open cases, which lacks the data sets of the paper's average, has no average and

@@ -6,7 +6,7 @@ It has the layout of the main table without its average, since these cases are n
 from pathlib import Path
 
 from ..settings import Settings, SettingsError
-from . import comparisons, layout
+from . import layout
 from .effort import effort_table
 from .main_table import interval_table, long_rows, main_results_table
 from .methods import open_datasets, open_methods, why_unfit
@@ -41,6 +41,3 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts = [make(results, decoding, f"open_cases.{table}", mark=mark)
              for table, make in tables.items() for decoding in results.decodings]  # fmt: skip
     return layout.declared_sheet(settings, "open_cases", parts, long_rows(results), f"Open cases ({mark})")
-
-
-write_open_cases = comparisons.writer(sheet)

@@ -13,7 +13,7 @@ from ..costs.price import whole_record_usd
 from ..evaluation.metrics import EvaluationError
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
-from . import comparisons, layout
+from . import layout
 from .methods import IN_DOMAIN, Method, main_methods, source_of
 from .results import NotMeasured, Results
 from .table import Row, Sheet, Table
@@ -50,9 +50,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     printed = [about, *_split_pages(examinations), episodes]
     rows = _csv_rows(case, test_cases, exams, agents)
     return layout.declared_sheet(settings, "sample_case", parts, rows, printed=printed)
-
-
-write_sample_case = comparisons.writer(sheet)
 
 
 def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:
