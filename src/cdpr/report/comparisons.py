@@ -14,9 +14,6 @@ from .table import Column, Row, number
 IN_DOMAIN_METRICS = tuple(METRICS[name] for name in ("accuracy", "aen", "aec", "n_na", "utility"))
 ACCURACY, AEN, AEC, N_NA, UTILITY = IN_DOMAIN_METRICS
 
-# The first column of a table that is not declared in `tables.yaml`.
-METHOD = Column("label", "Method", align="l", linked=False)
-
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False, marked: int = 0) -> list[Column]:
     """Return a column per metric that shows its mean with its 95% interval.

@@ -54,14 +54,20 @@ def declared_sheet(
 
 def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
     """Yield the CSV columns of estimates: mean, both ends of the interval, and deviation between seeds (``utility``,
-    ``utility_low``, ``utility_high``, ``utility_seed_sd``). ``estimates`` is a list of names, the word ``all`` for all
-    metrics, or ``in_domain`` for those of the in-domain tables. ``prefix`` is put before every name."""
-    if estimates == "all":
-        estimates = list(METRICS)
-    elif estimates == "in_domain":
-        estimates = [metric.name for metric in comparisons.IN_DOMAIN_METRICS]
-    for name in estimates:
+    ``utility_low``, ``utility_high``, ``utility_seed_sd``). ``estimates`` are their names (:func:`_names`). ``prefix``
+    is put before every name."""
+    for name in _names(estimates):
         yield from (f"{prefix}{name}{end}" for end in ("", "_low", "_high", "_seed_sd"))
+
+
+def _names(names: str | Sequence[str]) -> Sequence[str]:
+    """Return the names of metrics that a declaration lists, or means by a word: ``all``; ``in_domain``, those of the
+    in-domain tables; ``compared``, those of which the main table shows differences."""
+    if not isinstance(names, str):
+        return names
+    in_domain = [metric.name for metric in comparisons.IN_DOMAIN_METRICS]
+    compared = [metric.name for metric in METRICS.values() if metric.compared]
+    return {"all": list(METRICS), "in_domain": in_domain, "compared": compared}[names]
 
 
 def shared_columns(*names: str) -> list[Column]:
@@ -112,7 +118,6 @@ def _declared_columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> 
     if isinstance(entry, str):
         return shared_columns(entry)
     if "metrics" in entry:
-        names = entry["metrics"]
-        metrics = comparisons.IN_DOMAIN_METRICS if names == "in_domain" else [METRICS[name] for name in names]
+        metrics = [METRICS[name] for name in _names(entry["metrics"])]
         return comparisons.interval_columns(**entry | {"metrics": metrics})
     return [Column(**entry | {"header": entry["header"].format(**words)})]

@@ -102,12 +102,11 @@ def _paired_table(results: Results, first: Method, second: Method, decoding: str
     Holm's correction is over the McNemar tests of this table (data sets and seeds)."""
     pairs = [(first, second, dataset) for dataset in results.datasets]
     changes = comparisons.compare_pairs(results, pairs, decoding)
-    columns = comparisons.interval_columns(COMPARED, "Δ ", short=True)
-    columns += layout.shared_columns("seed_sd", "discordant", "p", "p_holm")
-    words: dict[str, Any] = {"pair": f"{first.label} against {second.label}", "names": f"{first.name}_{second.name}"}
-    words["findings"] = comparisons.describe_changes(changes, COMPARED)
-    words["judging"] = results.judging_notes()
-    return layout.table(results.settings, "main_table.paired", changes, decoding, columns, **words)
+    return layout.table(
+        results.settings, "main_table.paired", changes, decoding, pair=f"{first.label} against {second.label}",
+        names=f"{first.name}_{second.name}", findings=comparisons.describe_changes(changes, COMPARED),
+        judging=results.judging_notes(),
+    )  # fmt: skip
 
 
 def interval_table(

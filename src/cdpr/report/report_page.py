@@ -9,7 +9,7 @@ import importlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .. import escape
@@ -17,8 +17,8 @@ from ..evaluation.metrics import Metric
 from ..files import write_text
 from ..job import Job, PageEntry
 from ..settings import Settings
-from . import methods, templates
-from .comparisons import ACCURACY, AEC, METHOD, UTILITY, interval_columns, outcome_of
+from . import layout, methods, templates
+from .comparisons import ACCURACY, AEC, UTILITY, outcome_of
 from .data_card import card_sections
 from .effort import spent_part
 from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
@@ -34,11 +34,11 @@ PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
 
 
 class ShownMetric(NamedTuple):
-    """A metric of the answer on top of the page: its header, its unit, and the words for a difference that is in favour
-    of CDPR (``better``), against it (``worse``), or neither (``open``)."""
+    """A metric of the answer on top of the page: its name in a sentence, its unit, and the words for a difference that
+    is in favour of CDPR (``better``), against it (``worse``), or neither (``open``)."""
 
     metric: Metric
-    header: str
+    noun: str
     unit: str
     better: str
     worse: str
@@ -62,9 +62,9 @@ class ShownMetric(NamedTuple):
 
 # The utility, which is the objective, decides the answer.
 SHOWN = (
-    ShownMetric(UTILITY, "Utility", "", "Yes", "No", "Open"),
-    ShownMetric(ACCURACY, "Accuracy (%)", " points", "more accurate", "less accurate", "accuracy is open"),
-    ShownMetric(AEC, "Cost per case (USD)", " USD", "cheaper", "costlier", "cost is open"),
+    ShownMetric(UTILITY, "utility", "", "Yes", "No", "Open"),
+    ShownMetric(ACCURACY, "accuracy", " points", "more accurate", "less accurate", "accuracy is open"),
+    ShownMetric(AEC, "cost per case", " USD", "cheaper", "costlier", "cost is open"),
 )
 
 
@@ -214,9 +214,6 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
     """
     ours = results.method(OURS)
     rivals = [method for name in RIVALS for method in results.methods if method.name == name]
-    columns = [METHOD]
-    for column, shown in zip(interval_columns([shown.metric for shown in SHOWN]), SHOWN, strict=True):
-        columns.append(replace(column, header=shown.header))
     answers, rows = [], []
     for place, label in PLACES.items():
         for method in (ours, *rivals):
@@ -227,7 +224,7 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
             answers.append(_answer(results, label, rival, row))
             row |= {"label": f"{row['label']} − {row['second']}", "heading": f"{label}: ours minus theirs"}
             rows.append(row if "reason" in row else _add_notes(results, row))
-    return answers, Table(columns, rows, by="heading")
+    return answers, layout.table(results.settings, "report_page.answer", rows)[1]  # [1]: without a heading
 
 
 def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
@@ -240,7 +237,7 @@ def _answer(results: Results, place: str, rival: Method, row: Row) -> Answer:
     question = f"Is the utility of {row['label']} higher than that of {than}?"
     if "reason" in row:
         return Answer(place, question, "Not known", f"{row['reason']}.")
-    differences = [f"{shown.header.partition(' (')[0].lower()} {shown.difference(row)}{shown.unit}" for shown in SHOWN]
+    differences = [f"{shown.noun} {shown.difference(row)}{shown.unit}" for shown in SHOWN]
     sentence = f"Ours minus theirs: {'; '.join(differences)}."
     seeds = len(row["accuracy_by_seed"])
     if seeds > 1:
