@@ -13,7 +13,7 @@ from ..environment.utility import TERMS
 from ..evaluation.replay import COUNTS
 from ..files import replacing
 from ..job import Job
-from ..settings import Settings, TrainedRun
+from ..settings import Settings, seeds_of_runs
 from .curves import read_training
 from .methods import Method, page_methods
 from .results import Results
@@ -62,10 +62,7 @@ def _add_methods(methods: Mapping[str, Method], frames: Sequence[pd.DataFrame]) 
     column ``run`` to their methods."""
     no_rows = pd.DataFrame({"run": pd.Series(dtype=str)})
     filled = [frame for frame in frames if len(frame)]
-    rows = pd.concat(filled or [no_rows], ignore_index=True)
-    rows.insert(0, "method", rows.run.map({run: method.name for run, method in methods.items()}))
-    rows.insert(1, "label", rows.run.map({run: method.label for run, method in methods.items()}))
-    rows.insert(2, "group", rows.run.map({run: method.group for run, method in methods.items()}))
-    seeds = {run: trained.seed for run in methods if (trained := TrainedRun.parse(run))}
-    rows.insert(3, "seed", rows.run.map(seeds).astype("Int64"))
-    return rows
+    about = pd.DataFrame([{"method": method.name, "label": method.label, "group": method.group,
+                           "seed": next(iter(seeds_of_runs([run])), None), "run": run}
+                          for run, method in methods.items()])  # fmt: skip
+    return about.astype({"seed": "Int64"}).merge(pd.concat(filled or [no_rows], ignore_index=True), how="right")

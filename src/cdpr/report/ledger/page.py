@@ -1,7 +1,6 @@
 """The verdicts on all claims of the paper as JSON, as Markdown pages and as CSV."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,9 +15,10 @@ from ..table import interval, markdown_page, number, to_csv
 from .claims import Claim, TrainingClaim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import APART, UNDECIDABLE, WHY_APART, JudgedClaim, Ledger, Verdict
+from .verdict import APART, DECIMALS, UNDECIDABLE, WHY_APART, JudgedClaim, Ledger, Verdict
 
-_DECIMALS = 6
+# The fields of a claim that ``claims.json`` has beside the verdict.
+_STATED = ("id", "also", "place", "kind", "says", "headline", "printed")
 
 
 def write_claims(settings: Settings, job: Job) -> None:
@@ -39,7 +39,7 @@ def write_claims(settings: Settings, job: Job) -> None:
         "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
         "md": _to_markdown(settings, ledger),
         "time": markdown_page(timed_title, [layout.table(settings, "claims.time", timed_rows)]),
-        "csv": to_csv(ledger["claims"], list(ledger["claims"][0]), _DECIMALS),
+        "csv": to_csv(ledger["claims"], list(ledger["claims"][0]), DECIMALS),
     }
     for form, text in forms.items():
         write_text(job.out[form], text)
@@ -56,20 +56,10 @@ def make_ledger(
     judged = []
     for claim in claims:
         verdict = Verdict(APART, WHY_APART) if claim in judged_apart else judge(claim, evidence)
-        judged.append(_add_verdict(claim, verdict))
+        statement = {name: getattr(claim, name) for name in _STATED}
+        judged.append(JudgedClaim(**statement, **asdict(verdict)))
     judges = tuple(evidence.results.judging_notes())
     return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judges, claims=tuple(judged)))
-
-
-def _add_verdict(claim: Claim, verdict: Verdict) -> JudgedClaim:
-    """Return a claim joined with its verdict. Numbers are rounded to six decimals; those that are not finite become
-    None."""
-    fields = asdict(verdict)
-    for name in ("measured", "low", "high"):
-        is_number = fields[name] is not None and math.isfinite(fields[name])
-        fields[name] = round(float(fields[name]), _DECIMALS) + 0.0 if is_number else None  # -0.0 becomes 0.0
-    statement = {name: getattr(claim, name) for name in ("id", "also", "place", "kind", "says", "headline", "printed")}
-    return JudgedClaim(**statement, **fields)
 
 
 def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ paper's backbone model and a language model as judge. Elsewhere its verdict is `
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import isnan, nan
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ SETUP = {True: STATED, False: OTHERWISE}  # on a claim about the setup, by wheth
 # The verdicts by which claims are counted, in the order of the page; `tables.yaml` has their meanings. UNDECIDABLE is a
 # kind of claim, which is counted like a verdict.
 COUNTED = (REPRODUCED, SAME, OPEN, DEVIATES, NOT_RUN, APART, STATED, OTHERWISE, UNDECIDABLE)
+DECIMALS = 6  # of numbers in the files of claims
 # The reason in the verdict APART.
 WHY_APART = "about time, which is another one at every run: `claims_of_time.md` judges it on this machine"
 # The sums of the headline: the name of each, and the verdicts that it counts.
@@ -89,10 +90,11 @@ class Comparison:
     support: Effect = NO_EFFECT
 
     def verdict(self, verdict: str, why: str) -> "Verdict":
-        """Return the verdict of this name (``open``), with the reason ``why`` and with what this comparison
-        measured."""
+        """Return the verdict of this name (``open``), with the reason ``why`` and with what this comparison measured.
+        Numbers are rounded to :data:`DECIMALS`; those that are not finite become None."""
         seeds = tuple(sorted(set(seeds_of_runs(self.runs))))
-        value, low, high = self.measured
+        # Adding 0.0 makes 0.0 of -0.0.
+        value, low, high = (round(float(end), DECIMALS) + 0.0 if isfinite(end) else None for end in self.measured)
         return Verdict(verdict, why, value, low, high, self.unit, k=self.k, n=self.n, seeds=seeds, runs=self.runs)
 
 
