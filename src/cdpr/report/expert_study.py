@@ -15,7 +15,7 @@ from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
 from . import layout, style
 from .methods import DATASETS, Method, agent_method, tier_mark, variant_method
-from .paper import read_paper
+from .paper import printed_rows
 from .table import EMPTY, Column, Row, Sheet, Table, interval
 
 # The methods whose scores the paper prints, in the words of `workflow/paper/expert_study.csv`.
@@ -159,10 +159,9 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
             row[f"{name}_text"] = EMPTY if score.value is None else interval(*_ends(score)) + star
         rows.append(row)
     rows += [{"label": name, "heading": here, "reason": why} for name, why in analysis.left_out.items()]
-    printed = read_paper()  # by address, such as "expert:CDPR:diagnostic_gain"
+    printed = printed_rows("expert_study.csv", "score")  # a row per method and dimension
     for method in _PRINTED:
-        figures = {d.name: printed[f"expert:{method}:{d.name}"] for d in rubric()
-                   if f"expert:{method}:{d.name}" in printed}  # fmt: skip
+        figures = {row["dimension"]: row["score"] for row in printed if row["method"] == method}
         texts = {f"{name}_text": f"{figure:.1f}" for name, figure in figures.items()}
         rows.append({"label": f"{method} (paper)", "heading": theirs} | figures | texts)
     columns = [Column(dimension.name, dimension.title, marked=2, higher_is_better=True) for dimension in rubric()]

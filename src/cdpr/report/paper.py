@@ -35,23 +35,6 @@ def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
     return rows
 
 
-def read_paper() -> dict[str, float]:
-    """Read the numbers of Table 1 (``main``), of the expert study and of the paper's text, by an address such as
-    ``main:CDPR-4B:average.acc``, ``expert:CDPR:diagnostic_gain`` or ``text:cases.private``. Raises
-    :class:`PaperFactsError`."""
-    numbers: dict[str, float | None] = {}
-    for row in printed_rows("main_results.csv", *METRICS):
-        numbers |= {f"main:{row['method']}:{row['dataset']}.{metric}": row[metric] for metric in METRICS}
-    for row in printed_rows("expert_study.csv", "score"):
-        numbers[f"expert:{row['method']}:{row['dimension']}"] = row["score"]
-    for row in printed_rows("text.csv"):
-        # A value that is no decimal number, such as a setting in words, is left out. A value has a row for every place
-        # where it is printed, of which the first counts.
-        if row["value"].replace(".", "", 1).isdigit():
-            numbers.setdefault(f"text:{row['id']}", float(row["value"]))
-    return {address: number for address, number in numbers.items() if number is not None}
-
-
 def sample_prices() -> dict[str, float]:
     """Return the prices in USD that the paper prints for its sample patient, by our catalogue's names of the
     examinations."""

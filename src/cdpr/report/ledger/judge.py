@@ -12,7 +12,7 @@ from ...evaluation.significance import wilson_interval
 from ...settings import job_of, labels_of, sweeps, value_at
 from ..curves import final_verdicts
 from ..methods import AGENTS, AVERAGE, DATASETS, TRAINED
-from ..paper import read_paper
+from ..paper import printed_rows
 from ..results import NotMeasured
 from .claims import Claim, FigureClaim, MethodClaim, SetupClaim, SuperlativeClaim, UntestedClaim
 from .evidence import Evidence
@@ -83,7 +83,8 @@ def _measure_on_paper_cases(claim: FigureClaim, evidence: Evidence) -> Compariso
     another number of cases."""
     names = [claim.of, claim.than] if claim.than else [claim.of]
     measured = evidence.metric_samples(names, claim.metric, claim.on)
-    paper_cases = int(read_paper()[f"text:cases.{claim.on}"])
+    printed = {row["id"]: row["value"] for row in printed_rows("text.csv")}
+    paper_cases = int(printed[f"cases.{claim.on}"])
     if measured.cases != paper_cases:
         raise NotMeasured(f"{measured.cases} cases were evaluated; the figure is of {paper_cases}")
     # A number can be compared with the paper's also where a method is at chance or has stopped ordering examinations:
