@@ -37,9 +37,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         words["findings"] = comparisons.describe_changes([change], shown)
         parts.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
         parts.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
-        if "reason" not in of_dynamic:  # a method that was not measured has no change either
-            of_dynamic = of_dynamic | comparisons.add_prefix("change_", change)
-        for row in (of_static, of_dynamic):
+        for row in (of_static, of_dynamic | comparisons.add_prefix("change_", change)):
             csv_rows.append(row | comparisons.paper_cells(paper[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
     printed = [paper[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
     parts.append(layout.table(settings, "dynamic_vs_static.paper", printed))

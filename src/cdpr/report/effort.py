@@ -16,11 +16,6 @@ from .methods import Method, main_methods
 from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, Table
 
-# Columns of the table, in its order. All but the last two are means of fields of `EvaluationRow`, which explains them
-# (``invalid`` is ``n_invalid`` there, ``forced`` becomes %). ``usd`` and ``usd_in_all`` are computed from the tokens.
-_FIGURES = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked", "silent", "too_long", "refused",
-            "failed", "cut", "cut_results", "forced", "usd", "usd_in_all")  # fmt: skip
-
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of each agent's calls, tokens and dollars per case, from the results in ``folder``.
@@ -57,10 +52,11 @@ def effort_table(results: Results, decoding: str, table: str = "effort.levels", 
 
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
-    """Return calls, tokens, dollars and failed replies of an agent as a row: means over the cases and seeds of a data
-    set. ``usd_in_all`` is the sum of the dollars; ``forced`` is the share of forced diagnoses in %. A mean is left out
-    where a case lacks the value, such as tokens that a server did not report. Where a run is missing, the row has the
-    ``reason``."""
+    """Return calls, tokens, dollars and failed replies of an agent as a row: means of the fields of
+    :class:`~cdpr.evaluation.row.EvaluationRow` over the cases and seeds of a data set. ``invalid`` is ``n_invalid``
+    there, and ``forced`` is in %. ``usd``, and their sum ``usd_in_all``, are computed from the tokens. A mean is left
+    out where a case lacks the value, such as tokens that a server did not report. Where a run is missing, the row has
+    the ``reason``."""
     row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
                 "label": method.label, "dataset": dataset,
                 "dataset_text": results.datasets.get(dataset)}  # fmt: skip
@@ -68,12 +64,11 @@ def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -
         rows = results.rows(method, dataset, decoding).rename(columns={"n_invalid": "invalid"})
     except NotMeasured as error:
         return row | {"status": error.reason, "reason": error.reason}
-    names = [name for name in _FIGURES if name in rows]
-    # In an array of floats a value that a case lacks is NaN, and so is the mean.
-    means = dict(zip(names, rows[names].to_numpy(float).mean(axis=0).tolist(), strict=True))
+    # A value that a case lacks is NaN, and so is the mean.
+    means = rows.select_dtypes(["number", "bool"]).mean(skipna=False).to_dict()
     means["forced"] *= 100
     if prices := _prices(results.settings, method):
-        means["usd"] = prices.usd(means["prompt_tokens"], means["completion_tokens"])
+        means["usd"] = prices.usd(means.get("prompt_tokens", math.nan), means.get("completion_tokens", math.nan))
         means["usd_in_all"] = means["usd"] * len(rows)
     row |= {"status": "measured", "cases": len(rows), "runs": evaluations_of(method, dataset)}
     return row | {name: mean for name, mean in means.items() if not math.isnan(mean)}
