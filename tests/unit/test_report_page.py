@@ -10,6 +10,7 @@ import re
 import shutil
 import struct
 import zlib
+from dataclasses import asdict
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.stages import STAGES
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_part
-from cdpr.report.ledger.verdict import COUNTED
+from cdpr.report.ledger.verdict import COUNTED, Verdict, count_verdicts
 from cdpr.report.methods import DATASETS, main_methods, page_methods
 from cdpr.report.page_runs import Records, shared_runs
 from cdpr.report.provenance import ProvenanceError
@@ -101,6 +102,14 @@ def png(path: Path) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + body)
 
 
+def ledger(claims: list[dict]) -> str:
+    """A ``claims.json`` of these claims, whose other fields are empty."""
+    empty = {"also": (), "kind": "", "says": "", "headline": False, "printed": ()} | asdict(Verdict(""))
+    whole = [empty | claim for claim in claims]
+    headline, counts = count_verdicts(whole)
+    return json.dumps({"tier": "demo", "headline": headline, "counts": counts, "claims": whole})
+
+
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("page") / "results"
@@ -132,7 +141,7 @@ def pristine(tmp_path_factory) -> Path:
         {"id": "t1", "place": "Table 1", "says": "a figure", "verdict": "not run", "why": "synthetic cases",
          "printed": ["53.07"]},
     ]  # fmt: skip
-    (folder / "claims.json").write_text(json.dumps({"tier": "demo", "claims": claims}))
+    (folder / "claims.json").write_text(ledger(claims))
     return folder
 
 
@@ -437,7 +446,7 @@ CHIPS = """(() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_verdict_has_a_colour_on_which_its_name_can_be_read(results, tmp_path, scheme):
     claims = [{"id": f"c{i}", "place": "Table 1", "says": "a figure", "verdict": v} for i, v in enumerate(COUNTED)]
-    (results / "claims.json").write_text(json.dumps({"tier": "demo", "claims": claims}))
+    (results / "claims.json").write_text(ledger(claims))
     write(results, tmp_path)
     browser = Browser(tmp_path / "profile", tmp_path)
     try:

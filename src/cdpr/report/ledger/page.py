@@ -15,7 +15,7 @@ from ..table import interval, markdown_page, number, to_csv
 from .claims import Claim, TrainingClaim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import APART, DECIMALS, UNDECIDABLE, WHY_APART, JudgedClaim, Ledger, Verdict
+from .verdict import APART, DECIMALS, UNDECIDABLE, WHY_APART, Verdict, count_verdicts
 
 # The fields of a claim that ``claims.json`` has beside the verdict.
 _STATED = ("id", "also", "place", "kind", "says", "headline", "printed")
@@ -50,16 +50,21 @@ def write_claims(settings: Settings, job: Job) -> None:
 def make_ledger(
     settings: Settings, results: str | Path, claims: Iterable[Claim], judged_apart: Sequence[Claim] = ()
 ) -> dict[str, Any]:
-    """Judge claims by the results in a folder. Returns the fields of :class:`Ledger` as plain values. The claims
-    ``judged_apart`` are not judged; they get the verdict `timed apart`."""
+    """Judge claims by the results in a folder. Returns the contents of ``claims.json``. The claims ``judged_apart`` are
+    not judged; they get the verdict `timed apart`.
+
+    Beside ``tier`` and ``decoding``, ``marks`` are words on the origin of the cases; ``judges`` are sentences about who
+    judged the diagnoses; ``headline`` and ``counts`` are those of :func:`~.verdict.count_verdicts`; and ``claims`` are
+    dicts with the fields of a claim and of its verdict."""
     evidence = Evidence(settings, results)  # reads each evaluation once for all claims
     judged = []
     for claim in claims:
         verdict = Verdict(APART, WHY_APART) if claim in judged_apart else judge(claim, evidence)
-        statement = {name: getattr(claim, name) for name in _STATED}
-        judged.append(JudgedClaim(**statement, **asdict(verdict)))
+        judged.append({name: getattr(claim, name) for name in _STATED} | asdict(verdict))
+    headline, counts = count_verdicts(judged)
     judges = tuple(evidence.results.judging_notes())
-    return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judges, claims=tuple(judged)))
+    return {"tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding, "judges": judges,
+            "headline": headline, "counts": counts, "claims": judged}  # fmt: skip
 
 
 def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:

@@ -1,13 +1,14 @@
-"""Verdicts on claims, the rules that all kinds of claims share, and the types of ``claims.json``.
+"""Verdicts on claims, the rules that all kinds of claims share, and the reading of ``claims.json``.
 
 A printed number is compared with ours only on the paper's cases, on as many as it states, at tier `paper`, with the
 paper's backbone model and a language model as judge. Elsewhere its verdict is `not run`, and a claimed direction is
 `same direction` at best.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,6 +123,27 @@ class Verdict:
     seeds: tuple[int, ...] = ()
     runs: tuple[str, ...] = ()
 
+    @property
+    def figure(self) -> str:
+        """The measured number with interval and unit, as text: ``4.93 [2.10, 7.76] points``; empty where nothing was
+        measured."""
+        if self.measured is None:
+            return ""
+        text = f"{self.measured:.4g}"
+        if self.low is not None and self.high is not None:
+            decimals = 2 if max(abs(self.low), abs(self.high)) >= 1 else 3
+            text = interval(self.measured, self.low, self.high, decimals)
+        return f"{text} {self.unit}".rstrip()
+
+    @property
+    def cases(self) -> str:
+        """Right diagnoses, cases and training seeds, as text: ``58 / 100, seeds 0, 1``; ``N = 100, seeds 0, 1`` where
+        right diagnoses were not counted."""
+        with_cases = f"{self.k} / {self.n}" if self.k else f"N = {self.n}"
+        count = with_cases if self.n else ""
+        seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
+        return ", ".join(filter(None, (count, seeds)))
+
 
 def unique_runs(entries: Iterable[Any]) -> tuple[str, ...]:
     """Return the ``runs`` of methods, curves or comparisons, each name once, in their order."""
@@ -175,79 +197,29 @@ def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", v
     return verdict, "; ".join(filter(None, reasons))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Statement:
-    """The fields of a :class:`~cdpr.report.ledger.claims.Claim` that ``claims.json`` has."""
-
-    id: str
-    also: tuple[str, ...] = ()
-    place: str = ""
-    kind: str = ""
-    says: str = ""
-    headline: bool = False
-    printed: tuple[str, ...] = ()
+def count_verdicts(claims: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, int]]:
+    """Count the claims of ``claims.json`` by verdict. Returns the counts in the order of the page, and before them a
+    headline that sums them up (``443 claims: 73 measured, ...``)."""
+    counted = Counter(UNDECIDABLE if claim["kind"] == UNDECIDABLE else claim["verdict"] for claim in claims)
+    sums = {name: sum(counted[verdict] for verdict in verdicts) for name, verdicts in _SUMS.items()}
+    headline = f"{len(claims)} claims: " + ", ".join(f"{n} {name}" for name, n in sums.items() if n)
+    return headline, {name: counted[name] for name in (*COUNTED, *counted)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgedClaim(Verdict, _Statement):
-    """A claim of the paper with the verdict on it: an entry of ``claims.json``."""
-
-    @property
-    def figure(self) -> str:
-        """The measured number with interval and unit, as text: ``4.93 [2.10, 7.76] points``; empty where nothing was
-        measured."""
-        if self.measured is None:
-            return ""
-        text = f"{self.measured:.4g}"
-        if self.low is not None and self.high is not None:
-            decimals = 2 if max(abs(self.low), abs(self.high)) >= 1 else 3
-            text = interval(self.measured, self.low, self.high, decimals)
-        return f"{text} {self.unit}".rstrip()
-
-    @property
-    def cases(self) -> str:
-        """Right diagnoses, cases and training seeds, as text: ``58 / 100, seeds 0, 1``; ``N = 100, seeds 0, 1`` where
-        right diagnoses were not counted."""
-        with_cases = f"{self.k} / {self.n}" if self.k else f"N = {self.n}"
-        count = with_cases if self.n else ""
-        seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
-        return ", ".join(filter(None, (count, seeds)))
-
-
-@dataclass
-class Ledger:
-    """All claims with their verdicts, as in ``claims.json``. ``marks`` are words on the origin of the cases, and
-    ``judges`` are sentences about who judged the diagnoses. ``counts`` are the numbers of claims by verdict, in the
-    order of the page; ``headline`` sums them up (``443 claims: 73 measured, ...``)."""
-
-    __pydantic_config__ = ConfigDict(hide_input_in_errors=True)
-
-    tier: str | None = None
-    marks: str = ""
-    decoding: str = ""
-    judges: tuple[str, ...] = ()
-    headline: str = field(init=False)
-    counts: dict[str, int] = field(init=False)
-    claims: tuple[JudgedClaim, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Count the claims by verdict, and write the headline with the sums of these counts."""
-        counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
-        self.counts = {name: counted[name] for name in (*COUNTED, *counted)}
-        sums = {name: sum(counted[verdict] for verdict in verdicts) for name, verdicts in _SUMS.items()}
-        self.headline = f"{len(self.claims)} claims: " + ", ".join(f"{n} {name}" for name, n in sums.items() if n)
-
-
-def read_ledger(settings: Settings, path: Path) -> Ledger | None:
-    """Read ``claims.json``; returns None where there is none. Raises ProvenanceError for a file that is no ledger, and
-    for one of another tier (scale of the experiment) than the settings."""
+def read_ledger(settings: Settings, path: Path) -> dict[str, Any] | None:
+    """Read ``claims.json`` (:func:`~.page.make_ledger`); returns None where there is none. Its claims have also the
+    texts ``figure`` and ``cases`` of their verdicts. Raises ProvenanceError for a file that is no ledger, and for one
+    of another tier (scale of the experiment) than the settings."""
     if not path.exists():
         return None
     try:
-        ledger = TypeAdapter(Ledger).validate_json(path.read_bytes())
-    except ValueError as error:
+        ledger: dict[str, Any] = json.loads(path.read_bytes())
+        reader = TypeAdapter(list[Verdict], config=ConfigDict(hide_input_in_errors=True))
+        verdicts = reader.validate_python(ledger["claims"])
+    except (ValueError, TypeError, KeyError) as error:
         raise ProvenanceError(
             f"{path}: no ledger of claims ({error}); remove it and run `snakemake --cores all claims`"
         ) from error
-    check_tier(settings, path, ledger.tier)
-    return ledger
+    check_tier(settings, path, ledger["tier"])
+    texts = [{"figure": verdict.figure, "cases": verdict.cases} for verdict in verdicts]
+    return ledger | {"claims": [claim | text for claim, text in zip(ledger["claims"], texts, strict=True)]}
