@@ -58,9 +58,9 @@ def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
     rate, a column per validated step. A value is 100 U / w, the utility in which a right diagnosis has the weight w
     (:data:`GRID_WEIGHT`), divided by w: the accuracy in % less what examinations cost. The best value of each rule is
     marked."""
-    rows_by_rule: dict[str, list[Row]] = {}
-    best_by_rule: dict[str, float] = {}
-    all_steps: list[str] = []
+    all_rows: list[Row] = []
+    values_by_rule: dict[str, list[float]] = {}
+    all_steps: dict[str, None] = {}  # each once, in order
     for method in grid_methods(settings):
         curves = read_curves(folder, method, ("accuracy", "utility"))
         accuracy, utility, steps = (curves.mean(name) for name in ("accuracy", "utility", "step"))
@@ -69,13 +69,13 @@ def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
         # Step 0 is left out: it is before training, and the same for all.
         value_by_step = {f"{step:g}": float(value) for step, value in zip(steps, values, strict=True) if step}
         rate = resolve_variant(settings, method.name).training.learning_rate
-        row: Row = {"label": method.label, "rate": f"{rate:g}", "seeds": len(method.runs), **value_by_step}
-        rows_by_rule.setdefault(method.label, []).append(row)
-        best_by_rule[method.label] = max([best_by_rule.get(method.label, -math.inf), *value_by_step.values()])
-        all_steps += [step for step in value_by_step if step not in all_steps]
-    all_rows = [row for rows in rows_by_rule.values() for row in rows]
+        all_rows.append({"label": method.label, "rate": f"{rate:g}", "seeds": len(method.runs), **value_by_step})
+        values_by_rule.setdefault(method.label, []).extend(value_by_step.values())
+        all_steps |= dict.fromkeys(value_by_step)
+    all_rows.sort(key=lambda row: list(values_by_rule).index(row["label"]))
     for row in all_rows:
-        row |= {f"{step}_mark": "best" for step in all_steps if row.get(step) == best_by_rule[row["label"]]}
+        best = max(values_by_rule[row["label"]], default=math.inf)
+        row |= {f"{step}_mark": "best" for step in all_steps if row.get(step) == best}
     columns = [Column(step, step, "100 U / w after so many iterations") for step in all_steps]
     return layout.table(settings, "frontier_parts.grid", all_rows, columns=columns, weight=GRID_WEIGHT,
                         validation_cases=settings.data.validation_cases)  # fmt: skip

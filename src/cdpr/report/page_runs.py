@@ -3,10 +3,9 @@
 No date, duration, commit or absolute path is among them, so the same results give the same page.
 """
 
-import itertools
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -116,19 +115,15 @@ def shared_runs(settings: Settings) -> list[tuple[str, str]]:
     return pairs
 
 
-class Links:
-    """Links from numbers of the page to the evaluations behind them. A link is the anchor of an entry on the page.
-    ``sources`` are those of :meth:`Records.sources`."""
-
-    def __init__(self, sources: Mapping[Method, Mapping[str, Sequence[Evaluation]]]):
-        lists = itertools.chain(*(by_dataset.values() for by_dataset in sources.values()))  # of evaluations
-        self._anchors = {evaluation.anchor for evaluations in lists for evaluation in evaluations}
+class Links(frozenset[str]):
+    """Links from numbers of the page to the evaluations behind them: the anchors of all evaluations that the page
+    lists."""
 
     def anchors(self, runs: Iterable[tuple[str, str]]) -> list[str]:
         """Return the anchors of evaluations, given as pairs (run, data set). Evaluations that are not on the page are
         left out."""
         names = (anchor(run, dataset) for run, dataset in runs)
-        return [name for name in names if name in self._anchors]
+        return [name for name in names if name in self]
 
     def of_claim(self, run: str) -> list[str]:
         """Return the anchors of a run that a claim names: of ``cdpr-seed0`` on all benchmarks, of

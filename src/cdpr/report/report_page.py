@@ -108,7 +108,7 @@ def write_report(settings: Settings, job: Job) -> None:
         "seeds": settings.seeds,
         "answers": answers,
         "head": head,
-        "links": Links(sources),
+        "links": Links(made.anchor for datasets in sources.values() for runs in datasets.values() for made in runs),
         "notices": methods.notices(settings),
         "chapters": make_chapters(settings, job.page, records),
         "claims": (read_ledger(settings, folder / "claims.json"), records.artifact("claims.json")),

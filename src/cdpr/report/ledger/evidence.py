@@ -68,15 +68,12 @@ class Evidence:
 
     def __init__(self, settings: Settings, results: str | Path):
         # Claims are about the rows of the main table, and about the variants of three other tables and figures.
-        methods = main_methods(settings)
         names = {*labels_of(settings, "ablations"), *labels_of(settings, "training_efficiency")}
-        for points in sweeps(settings, "sensitivity").values():
-            names.update(points.values())
-        names -= {method.name for method in methods}  # those of the main table are there already
-        methods += [variant_method(settings, name) for name in variants(settings) if name in names]
+        names.update(*(points.values() for points in sweeps(settings, "sensitivity").values()))
+        further = [variant_method(settings, name) for name in variants(settings) if name in names]
         self.settings = settings
         self.decoding = settings.evaluation.decodings[0]
-        self.results = Results(settings, results, methods)
+        self.results = Results(settings, results, list(dict.fromkeys([*main_methods(settings), *further])))
         self._read_curves = cache(partial(read_curves, self.results.folder))
 
     def method(self, name: str) -> Method:
