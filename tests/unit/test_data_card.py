@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -127,12 +128,14 @@ _NAMES = ("Cellulitis", "Acute appendicitis", "Stroke", "A name of the source")
 )
 @example({"Stroke": list("111112"), "Cellulitis": list("12345"), "A name of the source": list("1234567")})
 def test_names_of_few_patients_are_pooled_and_no_case_is_lost(diagnosed):
-    found = frequent_diagnoses(diagnosed, pooled=True)
+    rows = [(name, patient) for name, patients in diagnosed.items() for patient in patients]
+    frame = pd.DataFrame(rows, columns=["diagnosis", "patient"])
+    found = frequent_diagnoses(frame, pooled=True)
     enough = {name for name, patients in diagnosed.items() if len(set(patients)) >= FEWEST_PATIENTS}
     assert {row["diagnosis"] for row in found["named"]} == enough - {"A name of the source"}
     cases = sum(row["cases"] for row in found["named"]) + found["others"]["cases"]
     assert cases == sum(map(len, diagnosed.values()))
-    assert len(frequent_diagnoses(diagnosed, pooled=False)["named"]) == len(diagnosed)
+    assert len(frequent_diagnoses(frame, pooled=False)["named"]) == len(diagnosed)
 
 
 def test_a_card_refuses_what_does_not_hold_together(tmp_path, hospital):

@@ -85,7 +85,6 @@ def data_card(
     warnings = list(attrition.warnings)
     if source.credentialed and not credentialed:
         warnings.insert(0, f"The licence asks for data.{dataset}.credentialed: true, which is not set.")
-    patients_by_diagnosis = cases.groupby("diagnosis").patient.agg(list).to_dict()
     return {
         "schema_version": 1,
         "dataset": dataset,
@@ -102,7 +101,7 @@ def data_card(
         "leaks": leak_rows(attrition),
         "events": attrition.events,
         "distributions": distributions(cases),
-        "diagnoses": frequent_diagnoses(patients_by_diagnosis, pooled=credentialed or not source.open),
+        "diagnoses": frequent_diagnoses(cases, pooled=credentialed or not source.open),
         "prices": price_coverage(prices, attrition.events.get(NO_EXAMINATION, 0)),
         "digests": dict(digests),
     }  # fmt: skip
@@ -191,25 +190,22 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def frequent_diagnoses(patients_of: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
+def frequent_diagnoses(cases: pd.DataFrame, pooled: bool) -> dict[str, Any]:
     """Return the most frequent diagnoses with their numbers of cases (``named``), and how many ``others`` and cases of
     these there are.
 
-    ``patients_of`` maps a diagnosis to the patients of its cases, one per case. ``pooled`` protects patients: a
-    diagnosis is then named only where the vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
+    ``cases`` has a row per case with its ``diagnosis`` and ``patient``. ``pooled`` protects patients: a diagnosis is
+    then named only where the vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
     """
-    ranked = sorted(patients_of, key=lambda name: (-len(patients_of[name]), name))
+    ranked = cases.groupby("diagnosis", as_index=False).agg(cases=("patient", "size"), patients=("patient", "nunique"))
+    ranked = ranked.sort_values(["cases", "diagnosis"], ascending=[False, True])
     may_be_named = ranked
     if pooled:
-        frequent = [name for name in ranked if len(set(patients_of[name])) >= FEWEST_PATIENTS]
-        may_be_named = [name for name in frequent if diagnoses().find(name) is not None]
-    named = may_be_named[:SHOWN_DIAGNOSES]
-    cases_of_others = [len(patients_of[name]) for name in ranked if name not in named]
-    return {
-        "distinct": len(ranked),
-        "named": [{"diagnosis": name, "cases": len(patients_of[name])} for name in named],
-        "others": {"diagnoses": len(cases_of_others), "cases": sum(cases_of_others)},
-    }
+        is_known = ranked.diagnosis.map(lambda name: diagnoses().find(name) is not None)
+        may_be_named = ranked[is_known & (ranked.patients >= FEWEST_PATIENTS)]
+    named = may_be_named[["diagnosis", "cases"]].head(SHOWN_DIAGNOSES)
+    others = {"diagnoses": len(ranked) - len(named), "cases": int(ranked.cases.sum() - named.cases.sum())}
+    return {"distinct": len(ranked), "named": named.to_dict("records"), "others": others}
 
 
 def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
