@@ -53,13 +53,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 def _shared_job_notes(results: Results) -> list[str]:
     """Return a sentence about each ablation whose settings make it the same training as another variant, so that both
     have the same runs."""
-    notes = []
-    for method in results.methods:
-        job = job_of(results.settings, method.name)
-        if job != method.name:
-            other = variants(results.settings)[job].label
-            notes.append(f"{method.label} trains what {other} trains: one job, and these are its runs.")
-    return notes
+    labels = {name: entry.label for name, entry in variants(results.settings).items()}
+    jobs = [(method, job_of(results.settings, method.name)) for method in results.methods]
+    return [f"{method.label} trains what {labels[job]} trains: one job, and these are its runs."
+            for method, job in jobs if job != method.name]  # fmt: skip
 
 
 def _test_columns(change: Row) -> Row:

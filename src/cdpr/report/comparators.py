@@ -57,8 +57,6 @@ def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
 def _printed_units(row: Row) -> Row:
     """Return the metrics of a row, with their intervals and deviations between seeds, in the units that tables print:
     accuracy in %. Values that the row lacks are left out."""
-    printed: Row = {}
-    for metric in comparisons.IN_DOMAIN_METRICS:
-        columns = [f"{metric.name}{end}" for end in ("", "_low", "_high", "_seed_sd")]
-        printed |= {column: metric.factor * row[column] for column in columns if row.get(column) is not None}
-    return printed
+    factors = {f"{metric.name}{end}": metric.factor
+               for metric in comparisons.IN_DOMAIN_METRICS for end in ("", "_low", "_high", "_seed_sd")}  # fmt: skip
+    return {column: factor * row[column] for column, factor in factors.items() if row.get(column) is not None}

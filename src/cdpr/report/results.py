@@ -293,12 +293,9 @@ class Results:
     def divergence_notes(self) -> list[str]:
         """Return a sentence for every method with runs that diverged. Such a run counts in its results, evaluated with
         the last weights before."""
-        notes = []
-        for method in self.methods:
-            if divergences := self.divergences(method.runs):
-                runs = ", ".join(text.replace(" diverged at ", " at ") for text in divergences)
-                notes.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
-        return notes
+        texts = [(method.label, ", ".join(self.divergences(method.runs))) for method in self.methods]
+        return [f"{label}: training diverged ({text.replace(' diverged at ', ' at ')}); evaluated with the weights "
+                "before." for label, text in texts if text]  # fmt: skip
 
     def judging_notes(self) -> list[str]:
         """Return who judged the diagnoses: a sentence with the shares over all methods, then one for each method at
