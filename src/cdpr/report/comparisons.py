@@ -52,11 +52,9 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
 def describe_changes(changes: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
     """Return a sentence about each measured difference (:func:`describe_change`). It begins with the data set where the
     rows are of several."""
-    measured = [change for change in changes if "reason" not in change]
-    sentences = [describe_change(change, metrics) for change in measured]
-    if len({change["dataset"] for change in changes}) > 1:
-        sentences = [f"{change['dataset']}: {sentence}" for change, sentence in zip(measured, sentences, strict=True)]
-    return sentences
+    has_several = len({change["dataset"] for change in changes}) > 1
+    return [(f"{change['dataset']}: " if has_several else "") + describe_change(change, metrics)
+            for change in changes if "reason" not in change]  # fmt: skip
 
 
 def describe_change(change: Row, metrics: Sequence[Metric]) -> str:
