@@ -90,7 +90,7 @@ class Stage:
 _REPORT_TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
 # Stages in such a text: `def sheet(settings: Settings, folder: ...)`, `def plot_NAME(settings: Settings, job: ...)` or
 # `plot_NAME = ...`.
-_STAGE_FUNCTION = re.compile(r"^(?:def )?(sheet|(?:write|plot)_\w+)(?:\(settings: Settings, (?:job|folder): | = )", re.M)
+_STAGE_FUNCTION = re.compile(r"^(?:def )?(sheet|(?:write|plot)_\w+)(?:\(settings: Settings, (?:job|folder)| = )", re.M)
 # The module of each table, by the name of the table: its function `sheet(settings, results folder)` makes the table.
 TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT_TEXTS.items() if "\ndef sheet(" in text}
 
