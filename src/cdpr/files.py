@@ -110,7 +110,7 @@ def read_table(
 ) -> list[tuple[str, dict[str, str]]]:
     """Read a CSV file. Returns for each row its location (``file:line``) and its cells by column.
 
-    The header must have ``columns`` and may have others. Raises ``error`` for a file that cannot be read whole, for a
+    The header must have ``columns`` and can have others. Raises ``error`` for a file that cannot be read whole, for a
     missing or repeated column, and for a row with more or fewer fields than the header. The message quotes no cell,
     which may be the text of a patient.
     """
@@ -159,7 +159,7 @@ def parse_yaml(text: str) -> Any:
 
 def file_type(path: str | Path) -> str:
     """Say what is at a path: ``file``, ``folder`` or ``other``, and an empty text where nothing is. Raises
-    PermissionError for a folder that this user may not read; ``Path.exists`` returns False for it since Python 3.14."""
+    PermissionError for a folder that this user cannot read; ``Path.exists`` returns False for it since Python 3.14."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -204,7 +204,7 @@ class DigestCache:
 
     def digest(self, path: str | Path) -> str:
         """The SHA-256 of a file or folder as :func:`path_digest` computes it, or ``"absent"`` where there is none.
-        Saves the cache."""
+        Saves the cache of digests."""
         path = Path(path)
         if not file_type(path):
             return "absent"

@@ -54,7 +54,7 @@ def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = 
         action = "Make it writable for you"
     else:
         return None
-    # Shared memory that may not be written is another cause of an error that names no file.
+    # Shared memory that cannot be written is another cause of an error that names no file.
     if not path and os.path.exists(_SHARED_MEMORY) and not os.access(_SHARED_MEMORY, os.W_OK):
         path = _SHARED_MEMORY
     location, home = Path(path or "").absolute(), Path.home()
@@ -85,7 +85,7 @@ def without_stack(message: str) -> str:
     own_error = r'(?:SettingsError|UnreadableRecord) in file ".*", line \d+:\n(.*?)(\n  File ".*)?\Z'
     if match := re.match(own_error, message, re.DOTALL):
         return match[1]
-    # An output that Snakemake may not replace. A line end is added for a message that ends with the file's name.
+    # An output that Snakemake must not replace. A line end is added for a message that ends with the file's name.
     if match := re.match(r"ProtectedOutputException .*affected files:\s*(.*?)\n", message + "\n", re.DOTALL):
         return disk_problem(errno.EACCES, match[1]) or message
     if "in load_configfile" in message:

@@ -58,7 +58,7 @@ class Framework(Agent):
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
-        """Build the framework and open the model of ``spec``. ``dataset`` is not used."""
+        """Build the framework and open the model of ``spec``. Only reference policies use ``dataset``."""
         return cls(open_model(spec), settings, temperature)
 
     def refresh(self) -> None:

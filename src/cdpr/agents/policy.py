@@ -13,7 +13,7 @@ from ..settings.schema import Settings
 
 
 def longest_sequence(settings: Settings) -> int:
-    """Compute how many tokens a prompt and its reply may have together at most, for all agents of this module."""
+    """Compute how many tokens a prompt and its reply can have together at most, for all agents of this module."""
     policy = settings.policy
     # ``max_response_tokens`` may be exceeded by the last reply and the observation after it. A token of an observation
     # is assumed to have at least two characters.

@@ -26,7 +26,7 @@ def is_physical(exam_key: str) -> bool:
 class CaseRecord(BaseModel, frozen=True, extra="forbid"):
     """One patient case: what is known at first (``case_summary``), the result of each examination by its key, and the
     true diagnosis: ``diagnosis_results`` is the primary one, ``final_diagnosis`` the source's whole text, which may
-    list more. ``subject_key`` names the patient. ``credentialed``: the texts may not leave the machine.
+    list more. ``subject_key`` names the patient. ``credentialed``: the texts must not leave the machine.
 
     The fields from ``note_id`` to ``exam_cost_map`` have the paper's names (appendix, sample record). Prices are empty
     until the case is priced: ``exam_cost_map`` gives US dollars per examination key. Examinations with the same
@@ -69,7 +69,7 @@ _TAIL = 512  # characters at the end of a line: our own files name the split the
 
 class RecordError(ValueError):
     """A file of case records that cannot be used. The message names the file, the line and the field, and quotes
-    nothing of the file, because it may be clinical text under protection."""
+    nothing of the file, because it may be clinical text under a data use agreement."""
 
 
 def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:

@@ -39,7 +39,7 @@ class Verdict:
 class TableJudge:
     """Judges by tables of names whether a predicted diagnosis is the true one. Equal questions have equal answers.
 
-    Subclasses may ask a model. ``counters`` lists what the environment counts of their verdicts: ``model`` and
+    Subclasses can ask a model. ``counters`` lists what the environment counts of their verdicts: ``model`` and
     ``invalid`` (:attr:`Verdict.by`), and ``several``.
     """
 

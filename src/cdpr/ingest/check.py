@@ -32,7 +32,7 @@ class Report:
     """The result of checking the export in the folder ``path``.
 
     ``export`` has its rows and problems, ``cases`` the records of the part that can be read, ``attrition`` the counts.
-    ``costs`` and ``catalogue`` price the examinations. ``credentialed``: the texts may not leave the machine.
+    ``costs`` and ``catalogue`` price the examinations. ``credentialed``: the texts must not leave the machine.
     """
 
     path: Path

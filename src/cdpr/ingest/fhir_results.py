@@ -146,8 +146,8 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
     only list others. For a panel within a report the report's name is used if it is a known examination, else the
     panel's.
 
-    An observation is given by the identity (``id``) of its ``value``: one within another resource is made anew by each
-    reference, but from the same value.
+    Observations are known by the identity (``id``) of their ``value``: each reference to an observation within another
+    resource makes a new object of it, but from the same value.
     """
     panels: dict[int, str] = {}
     lists: set[int] = set()

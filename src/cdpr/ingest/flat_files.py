@@ -51,7 +51,7 @@ class IngestError(ValueError):
 
     @classmethod
     def not_permitted(cls, error: PermissionError) -> "IngestError":
-        """Make the error about the file or folder in ``error``, which this user may not read."""
+        """Make the error about the file or folder in ``error``, which this user is not allowed to read."""
         return cls(str(error.filename), "may not be read by this user", "ask its owner, or see to its permissions")
 
     def without_text(self) -> "IngestError":

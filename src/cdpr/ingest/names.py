@@ -24,7 +24,7 @@ def exam_key(name: str) -> str:
 
 def clean_name(name: str) -> str:
     """Return a source's name of an examination on one line, cut to 120 characters (with "…" at the end). The suffix
-    that marks a physical examination is removed: a source may not use it, because such items are free."""
+    that marks a physical examination is removed: a source must not use it, because such items are free."""
     name = one_line(visible(name))
     while name.endswith(PHYSICAL_SUFFIX):
         name = name.removesuffix(PHYSICAL_SUFFIX).rstrip()

@@ -30,7 +30,7 @@ _JUDGING = ("judge", "matcher", "models", "governance", "calls")
 _REPORTING = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
               "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
               "study.states", *DECISIONS)  # fmt: skip
-# Settings that every stage may read although they change no result, so that no run key has them.
+# Settings that every stage can read although they change no result, so that no run key has them.
 _ALWAYS_NEUTRAL = ("tier", "paths", "tracking")
 _ENGINES = {"torch": "torch.trainer", "verl": "verl.launch"}  # the module in cdpr.training of each training.engine
 
@@ -70,7 +70,7 @@ class Stage:
         return restrict(settings, self._key_settings(settings, options)).model_dump(mode="json")
 
     def view(self, settings: Settings, options: Options, name: str = "") -> Settings:
-        """Restrict the settings to those that a job of this stage may read. ``name`` is the name of the stage, for the
+        """Restrict the settings to those that a job of this stage can read. ``name`` is the name of the stage, for the
         message about any other setting."""
         neutral = [key.format(**options) for key in (*_ALWAYS_NEUTRAL, *self.neutral)]
         remedy = f"add KEY to `reads` of {name} in src/cdpr/pipeline/stages.py, or its run key would miss it"

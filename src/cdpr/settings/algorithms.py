@@ -29,7 +29,7 @@ def check_algorithm(name: str) -> str:
     """Return the name of an algorithm unchanged. Raises SettingsError for a name that is neither in
     :func:`known_algorithms` nor an import path. An import path is not imported here."""
     if not _is_import_path(name) and name not in known_algorithms():
-        raise SettingsError(f"unknown algorithm {name!r}; {_choices()}")
+        raise SettingsError(f"unknown algorithm {name!r}; {_describe_choices()}")
     return name
 
 
@@ -64,7 +64,7 @@ def algorithm_class(name: str) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise SettingsError(f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
-                            f"put its folder on PYTHONPATH; {_choices()}") from error  # fmt: skip
+                            f"put its folder on PYTHONPATH; {_describe_choices()}") from error  # fmt: skip
     classes = [value for value in vars(module).values() if isinstance(value, type)]
     # Algorithms that the module defines itself: it also imports some, such as the class from which its own inherits.
     algorithms = [found for found in classes if issubclass(found, contract) and found.__module__ == module_name]
@@ -90,7 +90,7 @@ def algorithm_options(settings: Any) -> Any:
                             f"{', '.join(options_class.model_fields) or 'none'}") from error  # fmt: skip
 
 
-def _choices() -> str:
+def _describe_choices() -> str:
     """The end of an error message about an unknown algorithm: the known names, and how an algorithm of the user's own
     is named."""
     return (f"known: {', '.join(known_algorithms())}; one of your own is named by its import path, such as "

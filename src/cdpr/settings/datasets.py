@@ -34,8 +34,8 @@ class FileSource(Source):
 
 
 class LicensedSource(Source):
-    """Settings of a data set whose cases may be credentialed: their text may not leave the machine. The licence decides
-    this where the user does not."""
+    """Settings of a data set whose cases may be credentialed, so that their text must not leave the machine. The
+    licence decides whether they are where the user does not."""
 
     credentialed: bool | None = key(None, "Whether the text must never leave the machine; empty: as the licence says.")
 
@@ -57,7 +57,7 @@ class LicensedSource(Source):
 
 
 class AgreementSource(LicensedSource):
-    """Settings of a data set under a data use agreement: the text of real cases may not leave the machine, unless the
+    """Settings of a data set under a data use agreement: the text of real cases must not leave the machine, unless the
     user says otherwise."""
 
     under_agreement = True
@@ -164,7 +164,7 @@ def datasets_of(role: str) -> tuple[str, ...]:
 
 
 (IN_DOMAIN,) = datasets_of("in_domain")  # exactly one data set has this role
-LESSONS = (IN_DOMAIN, *datasets_of("lessons"))  # what the warm start may read: training cases and the textbook
+LESSONS = (IN_DOMAIN, *datasets_of("lessons"))  # what the warm start can read: training cases and the textbook
 BENCHMARKS = (IN_DOMAIN, *datasets_of("out_of_domain"))
 FURTHER = datasets_of("further")  # columns of the table of open cases
 AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)  # in the average of Table 1

@@ -1,4 +1,4 @@
-"""Reads settings from files, computes digests of them, and restricts them to the part that one job may read."""
+"""Reads settings from files, computes digests of them, and restricts them to the part that one job can read."""
 
 import contextlib
 import difflib

@@ -13,7 +13,7 @@ from .datasets import ADDRESSES
 from .section import Section, key
 
 MODELS_FILE = "workflow/models.yaml"
-# Fields of a request that `extra` may not have, because other settings decide them: a second value would bypass
+# Fields of a request that `extra` must not have, because other settings decide them: a second value would bypass
 # recordings, or the cap on costs.
 _RESERVED = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n",
                        "best_of", "stream", "seed", "temperature", "top_p", "top_k"})  # fmt: skip

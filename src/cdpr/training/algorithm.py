@@ -51,7 +51,7 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that an algorithm may use in a training run.
+    """Everything that an algorithm can use in a training run.
 
     ``settings`` has only the settings that the attribute ``reads`` of the algorithm names. ``environment`` answers
     requests for examinations and judges diagnoses. ``policy`` is the policy in training; ``load_frozen_policy()`` loads

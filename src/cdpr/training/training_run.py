@@ -49,7 +49,7 @@ class TrainingRun:
 
     def __init__(self, settings: Settings, cases: Iterable[CaseRecord], policy: Path, seed: int):
         """Select the cases, and open the tokenizer. The attribute ``credentialed`` says whether a case contains
-        clinical text under a data use agreement, which may not leave the machine."""
+        clinical text under a data use agreement, which must not leave the machine."""
         self.settings, self.policy, self.seed = settings, policy, seed
         self.train, self.validation = select_cases(settings, cases)
         self.batch_size = settings.training.prompts_per_batch
@@ -67,7 +67,7 @@ class TrainingRun:
     def check_servers(self) -> dict[str, str]:
         """Check the servers of judge, matcher and frozen policy before the training starts. Returns tags for
         ``run.json`` that name the servers which get credentialed text (clinical text under a data use agreement).
-        Raises SettingsError where a server cannot be used, GovernanceError where it may not get credentialed text."""
+        Raises SettingsError where a server cannot be used, GovernanceError where it must not get credentialed text."""
         servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
         url = self.settings.training.verl.frozen.url
         if url and uses_frozen_policy(self.settings):

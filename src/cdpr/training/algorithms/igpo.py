@@ -1,9 +1,9 @@
 """IGPO: a turn's reward is the gain in probability of the true answer (Wang et al., ICLR 2026, arXiv 2510.14967).
 
 As published, the reward of the last turn is the outcome, all rewards of a group are standardised together, and a
-decision is credited with the sum of the rewards from its turn on. Unlike there, the price of a turn, in units of
-correctness, is subtracted from its reward: otherwise costs would not count. The probability of a name is the geometric
-mean over its tokens.
+decision is credited with the sum of the rewards from its turn on. Unlike in the publication, the price of a turn, in
+units of correctness, is subtracted from its reward: otherwise costs would not count. The probability of a name is the
+geometric mean over its tokens.
 """
 
 from itertools import pairwise
