@@ -25,7 +25,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     cases with the main decoding and 95% intervals. Agents without evaluations are named as missing. Raises as
     :class:`Results` does."""
     results = Results(settings, job.inputs["results"], pictured_methods(settings))
-    rows = _labelled_rows(results, IN_DOMAIN)
+    rows = _measured_rows(results, IN_DOMAIN)
     with style.drawing(7.2, 4.4, job.out) as figure:
         panel = figure.subplots()
         _draw_labelled(panel, settings, rows)
@@ -50,9 +50,9 @@ def plot_every_agent(settings: Settings, job: Job) -> None:
     layout = [others, ["every"] * len(others)]  # two rows of panels; the one below is as wide as all those above
     with style.drawing(7.2, 6.4, job.out) as figure:
         panels = figure.subplot_mosaic(layout)
-        _draw_every(panels["every"], settings, _measured_rows(results, IN_DOMAIN))
+        _draw_every(panels["every"], settings, _measured_rows(results, IN_DOMAIN, every=True))
         style.draw_legend_above(figure, panels["every"], 3, columnspacing=1.5)
-        rows = {dataset: _labelled_rows(results, dataset) for dataset in others}
+        rows = {dataset: _measured_rows(results, dataset) for dataset in others}
         for dataset in others:
             _draw_labelled(panels[dataset], settings, rows[dataset])
             panels[dataset].set_title(style.panel_title(settings, dataset, rows[dataset]))
@@ -64,16 +64,13 @@ def plot_every_agent(settings: Settings, job: Job) -> None:
             _write_names(panels[dataset], settings, rows[dataset])
 
 
-def _measured_rows(results: Results, dataset: str) -> list[Row]:
-    """Return the results of all agents that were measured on a data set with the main decoding, as rows."""
-    rows = [results.summary(method, dataset, results.decodings[0]) for method in results.methods]
-    return [row for row in rows if "reason" not in row]
-
-
-def _labelled_rows(results: Results, dataset: str) -> list[Row]:
-    """Return the measured results of the agents of :func:`labelled_agents` on a data set, as rows."""
+def _measured_rows(results: Results, dataset: str, every: bool = False) -> list[Row]:
+    """Return the results of the agents of :func:`labelled_agents`, or of ``every`` agent, that were measured on a data
+    set with the main decoding, as rows."""
     names = labelled_agents(results.settings)
-    return [row for row in _measured_rows(results, dataset) if row["method"] in names]
+    rows = [results.summary(method, dataset, results.decodings[0]) for method in results.methods
+            if every or method.name in names]  # fmt: skip
+    return [row for row in rows if "reason" not in row]
 
 
 def _notes(results: Results, datasets: Iterable[str]) -> list[str]:

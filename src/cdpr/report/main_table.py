@@ -115,14 +115,11 @@ def interval_table(
     """Return the table of what is behind each result with its heading: counts, 95% intervals over seeds and cases, and
     deviation between seeds; a row per method and data set. ``table`` is the name of a declaration, and ``words`` are
     further words for it (:func:`~.layout.table`)."""
-    columns = []
-    for column in comparisons.interval_columns(COMPARED, short=True):
-        columns.append(column)
-        # Accuracy and cost are followed by further statistics of them.
-        if column.key == "accuracy":
-            columns.append(Column("accuracy_seed_sd", "seed SD", factor=100.0))
-        if column.key == "aec":
-            columns += [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")]
+    # Accuracy and cost are followed by further statistics of them.
+    of_cost = [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")]
+    further = {"accuracy": [Column("accuracy_seed_sd", "seed SD", factor=100.0)], "aec": of_cost}
+    columns = [column for metric in comparisons.interval_columns(COMPARED, short=True)
+               for column in (metric, *further.get(metric.key, ()))]  # fmt: skip
     columns += [Column(metric.name, metric.header, factor=metric.factor) for metric in BEHIND]
     rows = []
     for method in results.methods:
