@@ -44,7 +44,6 @@ _ANY_SPELLING = any_of(_SPELLINGS)
 _SPECIMENS, _ANY_SPECIMEN_CLASSES = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])
 _ORGANISM = _TABLE["organism"]
-_SAMPLED_WORD = _TABLE["sampled"].replace(" )", ")")  # a word for what is examined
 _WORD = re.compile("[a-z]{3,}")
 _TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the microbe whose it is
 _LEAST_COMPLETED, _LEAST_CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
@@ -512,10 +511,11 @@ def _match_any_specimen(name: str) -> Meaning | None:
     """Read a culture, stain, antibody, ... with a specimen in its name, where all specimens have one billing code. A
     culture of a specimen without a code of its own is the Bacterial Culture. None for any other name."""
     words = words_of(name)
-    is_sampled = compiled(_SAMPLED_WORD).fullmatch
+    is_sampled = _PATTERN.source.fullmatch
     # The name without its specimen, and without the "body" of "body fluid".
     rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not is_sampled(word))
-    found = _look_up_words(rest, name) if rest < words and not rest <= _ANTIBODY else None
+    # Without a fluid, "IgM" is the antibody.
+    found = _look_up_words(words_of(" ".join(sorted(rest))), name) if rest < words and not rest <= _ANTIBODY else None
     term, how = found or (None, "")
     if term and how != "analyte" and _has_any_specimen(term):
         return Meaning((term,), "alias", whole=False)
@@ -621,11 +621,13 @@ def whole_kind(name: str) -> str | None:
     return next((kind for kind, pattern in _WHOLES.items() if compiled(pattern).fullmatch(normalise(name))), None)
 
 
-def no_examination(name: str) -> bool:
-    """Whether a name means something that is no examination: a remark, an intervention, a history, or nothing at
-    all."""
-    is_known = examinations().knows(name) or modality(name) is not None
-    return not is_known and (not normalise(name) or _PATTERN.no_examination.fullmatch(normalise(name)) is not None)
+def no_examination(name: str, is_unread: bool = False) -> bool:
+    """Whether a name means something that is no examination: a remark, an intervention, a history, or nothing at all.
+    Of a name that nothing else is known of (``is_unread``) a word of a fee, a supply or a treatment ("rental") suffices
+    if no word tells of an examination."""
+    plain, is_known = normalise(name), examinations().knows(name) or modality(name) is not None
+    is_service = is_unread and bool(_PATTERN.service.search(plain)) and not _PATTERN.examined.search(plain)
+    return not is_known and (not plain or is_service or _PATTERN.no_examination.fullmatch(plain) is not None)
 
 
 @functools.lru_cache(maxsize=1 << 15)

@@ -137,7 +137,7 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None)
     kind = meaning(exam_key).kind
     if is_physical(exam_key) or kind in PHYSICAL or whole_kind(exam_key) == "physical":
         return Price("", "", 0.0, "free of charge", "", None, "physical")
-    if no_examination(exam_key):
+    if no_examination(exam_key, is_unread=not kind):
         return Price("", "", 0.0, "no examination", "", None, "none")
     rate = catalogue.class_rates.get(kind) if settings.class_rates else None
     coded = catalogue.total(meaning(exam_key))
