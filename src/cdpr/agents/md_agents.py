@@ -189,7 +189,7 @@ class Meeting:
             answers = await self._debate(group.members, self.roster.writer)
             request = _PROMPT("moderate", question=self.question, task=self.task, answers=answers)
         else:  # an advanced case
-            request = _PROMPT("conclude", question=self.question, task=self.task, reports=await self._reports())
+            request = _PROMPT("conclude", question=self.question, task=self.task, reports=await self._write_reports())
         return await self.agents.tell(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
 
     async def _debate(self, group: Sequence[Participant], writer: Participant) -> str:
@@ -228,7 +228,7 @@ class Meeting:
                 self.log.append(f"{speaker.name} to {name}: {message}")
         return True
 
-    async def _reports(self) -> str:
+    async def _write_reports(self) -> str:
         """Let all teams investigate; returns their reports as one text, each below the goal of its team. The team for
         the initial assessment comes first. The team for the final review comes last and reads the other reports."""
         # The published prompt calls these two teams IAT and FRDT. Where no goal names them, the first and the last team

@@ -34,7 +34,7 @@ def translate(name: str) -> Translation:
     if culture := _PATTERN.identified.fullmatch(plain):
         kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
         kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
-        specimen = _specimen(culture["system"]) or "Blood"
+        specimen = _name_specimen(culture["system"]) or "Blood"
         return Translation((f"{specimen} {kind}culture", f"{kind or 'Bacterial '}culture"))
     # Divide the name into its axes.
     match = next(filter(None, (compiled(name).fullmatch(plain) for name in _TABLE["names"])), None)
@@ -43,7 +43,7 @@ def translate(name: str) -> Translation:
     axes = dict.fromkeys(("property", "share", "panel", "system", "method"), "") | match.groupdict("")
     axes["challenge"] = name.partition(" post ")[2]
     # Write the component in a clinician's words.
-    component, system = rewrite(axes["component"], _WORDS), _specimen(axes["system"])
+    component, system = rewrite(axes["component"], _WORDS), _name_specimen(axes["system"])
     if axes["panel"] and not _PATTERN.genome.search(component):
         component = f"{_PATTERN.count.sub('', component)} panel"
     elif axes["property"] in ("Susceptibility", "Partial pressure"):
@@ -78,7 +78,7 @@ def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
     return []
 
 
-def _specimen(system: str) -> str:
+def _name_specimen(system: str) -> str:
     """Name the specimen ``system`` of a LOINC name as a clinician would; empty for blood, except that arterial, venous,
     ... blood is named."""
     if _PATTERN.blood.search(system):

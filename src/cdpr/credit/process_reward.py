@@ -156,19 +156,19 @@ class GroupCredit:
         self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
         # Select states: ``selected[i]`` are the keys of the selected states of trajectory i. ``p_hat`` has for each
         # state the share of each action among the samples.
-        p_hat = {key: states.frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
+        p_hat = {key: states.frequencies(map(self._action_of, self._samples_of(node))) for key, node in nodes.items()}
         uncertainty = {key: states.entropy(p_hat[key]) for key in nodes if key in probed}
         selected = self.select_states(disagreed, uncertainty, credit)
         all_selected = set().union(*selected)
         # Draw the continuations of all candidate actions, and judge the diagnoses among these, which need none.
-        candidates = {key: self._candidates(key, p_hat[key]) for key in nodes if key in all_selected}
+        candidates = {key: self._list_candidates(key, p_hat[key]) for key in nodes if key in all_selected}
         judgements = [self._judge(key, c) for key, row in candidates.items() for c in row if c.pool is None]
         await asyncio.gather(self.pools.fill(), *judgements)
         # Record every state, and reward the decisions of the trajectories for which it was selected.
         for key, node in nodes.items():
-            values = tuple(map(self._value, candidates.get(key, ())))
+            values = tuple(map(self._estimate_value, candidates.get(key, ())))
             # The tokens of the first reply that takes each action; reversed, so that it replaces later ones.
-            tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
+            tokens = {self._action_of(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
             reason = states.selection_reason(key, disagreed, credit) if key in all_selected else ""
             (_, evidence), visits = node.state.key, tuple(node.visits)
@@ -197,11 +197,11 @@ class GroupCredit:
         node_paths = states.list_paths(self.nodes, len(self.group))
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]
 
-    def _action(self, step: Step) -> ActionKey:
+    def _action_of(self, step: Step) -> ActionKey:
         """Return the identity of the action of a step, by which equal actions are recognised."""
         return action_of(step, self.credit.diagnoses)
 
-    def _samples(self, node: Node) -> list[Step]:
+    def _samples_of(self, node: Node) -> list[Step]:
         """Return the steps at a node from which p_hat is estimated. Under ``credit.own_actions: counted`` these are all
         of them, under ``apart`` all but those of the group's own trajectories."""
         # The group's own steps, one for each visit, come first.
@@ -217,18 +217,18 @@ class GroupCredit:
             node.steps += steps.values()
             self.report.probes += len(steps)
 
-    def _candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Candidate]:
+    def _list_candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Candidate]:
         """List the actions at the node ``key`` whose values are estimated: the candidate set A_c(s), then the other
         actions that the group took there. ``p_hat`` is the estimated probability of each action. Opens the pools of
         their next states."""
         node = self.nodes[key]
         top = states.top_candidates(p_hat, self.credit.candidates)
-        taken = map(self._action, node.steps[: len(node.visits)])  # by the group's own trajectories
+        taken = map(self._action_of, node.steps[: len(node.visits)])  # by the group's own trajectories
         candidates = []
         for action in dict.fromkeys([*top, *taken]):  # each once
             # An action that was taken may be missing among the samples of p_hat.
-            source = self._samples(node) if action in p_hat else node.steps
-            steps = [step for step in source if self._action(step) == action]
+            source = self._samples_of(node) if action in p_hat else node.steps
+            steps = [step for step in source if self._action_of(step) == action]
             is_diagnosis = isinstance(steps[0].action, FinalDiagnosis)
             pool = None if is_diagnosis else self.pools.pool_of(key, action, node.state.after(steps[0]))
             candidates.append(_Candidate(action, action in top, steps, pool))
@@ -245,7 +245,7 @@ class GroupCredit:
         texts = [step.action.text for step in diagnosis.steps if isinstance(step.action, FinalDiagnosis)]
         diagnosis.correct = fmean(self.environment.is_correct(text, truth) for text in texts)
 
-    def _value(self, candidate: _Candidate) -> CandidateValue:
+    def _estimate_value(self, candidate: _Candidate) -> CandidateValue:
         """Estimate the value U_hat of a candidate, and the means from which it follows, for the report. The value is
         None where all requests for it failed."""
         pool, action, in_top_m = candidate.pool, candidate.action, candidate.in_top_m
@@ -276,7 +276,7 @@ class GroupCredit:
         candidate_u_hats = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
         for index, decision in visits:
             trajectory = self.group[index]
-            action = self._action(trajectory.steps[decision])
+            action = self._action_of(trajectory.steps[decision])
             if action not in u_hats:
                 self.report.unvalued += 1
                 continue

@@ -183,12 +183,12 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
         "credit/selected_per_trajectory": fmean(rewarded) if rewarded else 0.0,
         "credit/r_proc_mean": fmean(rewards) if rewards else 0.0,
         "credit/r_proc_std": stdev(rewards) if len(rewards) > 1 else 0.0,
-        "credit/corr_selected_bonus": _correlation(rewarded, bonus),
+        "credit/corr_selected_bonus": _correlate(rewarded, bonus),
         **{f"credit/{name}": sum(getattr(report, name) for report in reports) for name in counts},
     }
 
 
-def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
+def _correlate(first: Sequence[float], second: Sequence[float]) -> float:
     """Compute Pearson's correlation of two sequences of one length. It is 0 where one of them is constant or has fewer
     than two values. ``statistics.correlation`` is not used, because its last bits differ between versions of Python."""
     if len(first) < 2:

@@ -46,7 +46,7 @@ def _class_regex(name: str) -> str:
 
 
 @functools.cache
-def _pattern(*classes: str) -> re.Pattern[str]:
+def _words_of(*classes: str) -> re.Pattern[str]:
     """Compile a pattern that matches any word of the given ``classes`` of ``denial.yaml``, in capital or small
     letters."""
     return re.compile("|".join(map(_class_regex, classes)), re.IGNORECASE)
@@ -103,11 +103,11 @@ def read_stance(text: str) -> tuple[Stance, str]:
     """
     # Leave out crossed-out words and words that deny nothing; write "instead of X" as "not X".
     plain = _CROSSED_OUT.sub(" ", text)
-    plain = _pattern("neutral").sub(" ", plain)
-    plain = _pattern("setting_aside").sub(", not ", plain)
+    plain = _words_of("neutral").sub(" ", plain)
+    plain = _words_of("setting_aside").sub(", not ", plain)
     if _CROSS.search(plain) or not plain.strip(" ,;.:"):
         return "denied", ""
-    if plain == text and not _pattern(*_DENYING).search(plain):
+    if plain == text and not _words_of(*_DENYING).search(plain):
         return "affirmed", ""
     # Read clause by clause. ``name`` is the diagnosis affirmed so far, ``revoked`` one that a later clause denied
     # ("pneumonia, ruled out").
@@ -179,5 +179,5 @@ def declines_examination(request: str) -> bool:
     false of "CT" and "CT to rule out embolism"."""
     plain = " ".join(request.translate(_FULL_WIDTH).split())
     # Without its purpose ("to rule out embolism"), whose negations are not about the examination.
-    order = " ".join(_pattern("purpose").sub(" ", plain).split()).strip(" ,;:.")
-    return _pattern("refusing").match(order) is not None or _pattern("not_ordered").search(order) is not None
+    order = " ".join(_words_of("purpose").sub(" ", plain).split()).strip(" ,;:.")
+    return _words_of("refusing").match(order) is not None or _words_of("not_ordered").search(order) is not None

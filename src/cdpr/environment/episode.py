@@ -149,12 +149,12 @@ class DiagnosticEnvironment:
         # Several keys are spellings or parts of one examination: each request gives the next one.
         new_keys = [key for key in keys if key not in state.obtained]
         if not new_keys:  # all were obtained; the last one is shown again
-            return Observation("repeat", self._result(state, keys[-1]), keys[-1])
+            return Observation("repeat", self._cut_result(state, keys[-1]), keys[-1])
         price = charge(state.case, state.obtained, new_keys[0])
         budget = self.settings.budget_usd
         if budget is not None and state.spent_usd + price > budget + 1e-9:  # sums of cents have rounding errors
             return Observation("over_budget")
-        return Observation("result", self._result(state, new_keys[0]), new_keys[0], price)
+        return Observation("result", self._cut_result(state, new_keys[0]), new_keys[0], price)
 
     def finish(self, state: State, step: Step, forced: bool) -> Trajectory:
         """End the episode with ``step``, taken at ``state``; returns its trajectory. A last step without a diagnosis
@@ -184,7 +184,7 @@ class DiagnosticEnvironment:
         ``judging.counters`` lists is counted too, as ``judge_model`` for example."""
         self.calls.update([name, *(f"{name}_{source}" for source in sources if source in judging.counters)])
 
-    def _result(self, state: State, key: str) -> str:
+    def _cut_result(self, state: State, key: str) -> str:
         """The text of the result ``key`` as agents see it. A text that is longer than
         ``environment.prompt.max_observation_chars`` loses its middle."""
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars

@@ -69,15 +69,15 @@ def _write_history(patient: Mapping[str, Any]) -> dict[str, str]:
     return {
         "Patient Information": _plain_text(patient.get("Demographics")),
         "Chief Complaint": _plain_text(complaint),
-        "History of Present Illness": _sentences(patient.get("History"), symptoms, patient.get("Review_of_Systems")),
-        "Past Medical History": _sentences(*map(patient.get, past)),
+        "History of Present Illness": _join_texts(patient.get("History"), symptoms, patient.get("Review_of_Systems")),
+        "Past Medical History": _join_texts(*map(patient.get, past)),
         "Personal History": _plain_text(patient.get("Social_History")),
         "Family History": _plain_text(patient.get("Family_History")),
         "Allergy History": _plain_text(patient.get("Allergies") or patient.get("Allergy_History")),
     }
 
 
-def _sentences(*contents: Any) -> str:
+def _join_texts(*contents: Any) -> str:
     """Write JSON values one after another as text, each ended by a full stop; empty ones are left out."""
     texts = filter(None, map(_plain_text, contents))
     return " ".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts)

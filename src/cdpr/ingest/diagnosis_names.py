@@ -47,10 +47,10 @@ def _diseases_by_spelling() -> dict[str, list[Term]]:
 def _lookup_form(name: str) -> str:
     """Return the normalised name with each word replaced by the first of its synonyms: "Lung carcinoma" becomes "lung
     cancer"."""
-    return " ".join(_synonyms(word)[0] for word in normalise(name).split())
+    return " ".join(_list_synonyms(word)[0] for word in normalise(name).split())
 
 
-def _synonyms(word: str) -> Sequence[str]:
+def _list_synonyms(word: str) -> Sequence[str]:
     """Return the words that mean the same as ``word`` within the name of a disease, with the word itself."""
     return next((group for group in _WORDS["same"] if word.casefold() in group), (word,))
 
@@ -133,7 +133,7 @@ def _word_pattern(word: str) -> str:
     """Return a regular expression for a word or any of its synonyms: ``(?:cancer|carcinoma)`` for "cancer". A
     possessive ending may be left out: ``(?:Crohn)(?:['’]?s)?`` for "Crohn's"."""
     bare = re.sub(r"['’]s$", "", word)
-    spelt = "|".join(map(re.escape, _synonyms(bare)))
+    spelt = "|".join(map(re.escape, _list_synonyms(bare)))
     return f"(?:{spelt})" + ("" if bare == word else "(?:['’]?s)?")
 
 
@@ -170,7 +170,7 @@ def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bo
     if TEST.match(text, end):
         return True
     before = _PATTERN.kind.search(text, max(0, start - 40), start)  # "rheumatoid"; 40: no adjective is longer
-    if before is None or any(word in diagnosis.casefold() for word in _synonyms(before[1].casefold())):
+    if before is None or any(word in diagnosis.casefold() for word in _list_synonyms(before[1].casefold())):
         return False
     # "Chronic" and "typical" make no other disease. The expression for qualifiers asks for a word behind ("x").
     return not (_PATTERN.qualifier.match(f"{before[1]} x") or _PATTERN.sure.fullmatch(before[1]))

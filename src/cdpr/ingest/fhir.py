@@ -83,7 +83,7 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     for case in cases:
         by_patient[case.patient].append(case)
     # Every other resource goes to its case; lasting ones go to all cases of the patient.
-    named_diagnoses = {_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
+    named_diagnoses = {_find_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
@@ -243,7 +243,7 @@ def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition
     return sorted(resources, key=lambda resource: time_of(resource) or _END_OF_TIME)
 
 
-def _condition(encounter: Resource, entry: FhirElement) -> Resource | None:
+def _find_condition(encounter: Resource, entry: FhirElement) -> Resource | None:
     """Return the condition to which an ``entry`` of ``Encounter.diagnosis`` refers; None where it refers to anything
     else."""
     condition = encounter.resolve(entry.child("condition").text("reference"))
@@ -263,7 +263,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     for encounter in case.encounters:
         complaints += map(concept_display, encounter.children("reasonCode"))
         for entry in encounter.children("diagnosis"):
-            condition = _condition(encounter, entry)
+            condition = _find_condition(encounter, entry)
             if condition is None:
                 attrition.count("references that lead nowhere")
                 continue
@@ -378,7 +378,7 @@ def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]
         if resource.text("status") in FINAL:
             yield from ((section, False) for section in _composition_sections(resource))
     for resource in of_kind(case.resources, "QuestionnaireResponse"):
-        yield from ((answer, False) for answer in _answers(resource))
+        yield from ((answer, False) for answer in _list_answers(resource))
     for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
@@ -401,14 +401,14 @@ def _composition_sections(content: FhirElement) -> Iterator[str]:
         yield from _composition_sections(section)
 
 
-def _answers(content: FhirElement) -> Iterator[str]:
+def _list_answers(content: FhirElement) -> Iterator[str]:
     """Yield the answers of a questionnaire, each as the question, a colon and the answer."""
     for item in content.children("item"):
         values = filter(None, map(read_value, item.children("answer")))
         answers = [f"{value} {unit}".strip() for value, unit in values]
         if any(answers):
             yield f"{one_line(item.text('text')).rstrip(':?')}:\n{'; '.join(answers)}"
-        yield from _answers(item)
+        yield from _list_answers(item)
 
 
 def _is_note(resource: Resource) -> bool:

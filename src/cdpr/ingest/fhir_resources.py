@@ -40,7 +40,7 @@ class FhirElement(Element):
     remedy = "export it again as FHIR R4"
     displays: Mapping[str, str] = MappingProxyType({})
 
-    def _element(self, name: str, value: Any) -> "FhirElement":
+    def _make_element(self, name: str, value: Any) -> "FhirElement":
         """Make the part ``name`` of this element, with the content ``value``."""
         part = FhirElement(value, self.path, self.line, self._place_of(name))
         part.displays = self.displays

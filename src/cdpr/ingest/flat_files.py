@@ -276,11 +276,11 @@ class Element:
 
     def text(self, name: str) -> str:
         """Return the string ``name`` without spaces around it; empty where it is absent."""
-        return self._typed(name, str, "text", "").strip()
+        return self._read_typed(name, str, "text", "").strip()
 
     def number(self, name: str) -> str:
         """Return the number ``name`` as text, without an exponent; empty where it is absent."""
-        value = self._typed(name, (int, float), "a number", "")
+        value = self._read_typed(name, (int, float), "a number", "")
         has_exponent = "e" in str(value)
         return f"{value:.10f}".rstrip("0").rstrip(".") if has_exponent else str(value)
 
@@ -289,14 +289,14 @@ class Element:
         raised."""
         if required and self.value.get(name) is None:
             raise self.error(name, "expected an object of this name")
-        return self._element(name, self._typed(name, Mapping, "an object", {}))
+        return self._make_element(name, self._read_typed(name, Mapping, "an object", {}))
 
     def children(self, name: str) -> list[Self]:
         """Return the objects in the list ``name``; empty where it is absent."""
-        values = self._typed(name, list, "a list", [])
-        return [self._element(f"{name}[{index}]", value) for index, value in enumerate(values)]
+        values = self._read_typed(name, list, "a list", [])
+        return [self._make_element(f"{name}[{index}]", value) for index, value in enumerate(values)]
 
-    def _element(self, name: str, value: Any) -> Self:
+    def _make_element(self, name: str, value: Any) -> Self:
         """Make the element ``name`` within this one, with the content ``value``."""
         return type(self)(value, self.path, self.line, self._place_of(name))
 
@@ -304,7 +304,7 @@ class Element:
         """Return the names that lead to the value ``name`` of this element, for messages: ``entry[0].resource``."""
         return f"{self.place}.{name}".strip(".")
 
-    def _typed(self, name: str, kind: Any, kind_name: str, default: Any) -> Any:
+    def _read_typed(self, name: str, kind: Any, kind_name: str, default: Any) -> Any:
         """Return the value of ``name``; ``default`` where it is absent or null. Raises IngestError for a value that is
         not of the type ``kind``, which the message calls ``kind_name``."""
         value = self.value.get(name)

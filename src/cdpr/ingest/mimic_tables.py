@@ -57,7 +57,7 @@ class Tables:
         # A time with a zone is shown as it was written to a Parquet file, not as this machine's clock would.
         self.connection.execute("SET enable_progress_bar = false; SET TimeZone = 'UTC'")
         self.connection.create_function("is_absent", is_absent, ["VARCHAR"], "BOOLEAN")
-        doubtful = _literal(patterns("texts").doubtful.pattern)
+        doubtful = _write_literal(patterns("texts").doubtful.pattern)
         for macro in ("unzoned", "moment", "blank"):
             self.connection.execute(QUERIES[macro].replace("{doubtful}", doubtful))
         self.paths: dict[str, Path] = {}  # by the names of the tables
@@ -86,7 +86,7 @@ class Tables:
         self.paths[name] = path
         with as_ingest_errors(path):
             file, packing = self._unpack(path)
-        quoted_path = _literal(glob.escape(str(file)))
+        quoted_path = _write_literal(glob.escape(str(file)))
         header_line, readers = 1, {}
         # How DuckDB reads the file, and the names of its columns.
         if packing == "Parquet":
@@ -100,7 +100,7 @@ class Tables:
             names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
             self._widths[path] = len(names)
             longest_row = LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW
-            text_columns = ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names)
+            text_columns = ", ".join(f"{_write_literal(column)}: 'VARCHAR'" for column in names)
             source = statement("read_csv", path=quoted_path, types=text_columns, skip=header_line - 1,
                                longest_row=longest_row, packing=packing)  # fmt: skip
         # Check the columns, and create the view.
@@ -299,7 +299,7 @@ def _cleaning_query(columns: Sequence[str], source: str, readers: Mapping[str, s
     Each step is a query of its own around the one before: ``SELECT ... FROM (SELECT ... FROM source)``. In one query
     DuckDB would trim a field once for each use.
     """
-    missing = ", ".join(map(_literal, sorted({"", "None", *MISSING})))  # a tool wrote None
+    missing = ", ".join(map(_write_literal, sorted({"", "None", *MISSING})))  # a tool wrote None
     for number, step in enumerate(QUERIES["cleaning"]):
         expressions = []
         for column in columns:
@@ -311,6 +311,6 @@ def _cleaning_query(columns: Sequence[str], source: str, readers: Mapping[str, s
     return source
 
 
-def _literal(text: str) -> str:
+def _write_literal(text: str) -> str:
     """Return a text as a string literal of SQL."""
     return "'" + text.replace("'", "''") + "'"

@@ -319,7 +319,7 @@ def _key_without_heading(line: str, current: str | None) -> str:
     - the vital signs, if the line goes on with them, or has numbers like theirs;
     - the general appearance.
     """
-    system = _systems().leading.match(line)
+    system = _read_system_patterns().leading.match(line)
     if system:
         return physical_key(system[1])
     if current not in (None, _VITAL_SIGNS):
@@ -333,7 +333,7 @@ def _key_without_heading(line: str, current: str | None) -> str:
 def _one_system_a_line(text: str) -> str:
     """Break the paragraphs of a physical examination into lines with one system of the body each: before each name of a
     system. A text with vital signs and without headings is also broken after each sentence."""
-    systems = _systems()
+    systems = _read_system_patterns()
     text = systems.inline.sub(r"\n\1", text)
     if _EXAM.vital_numbers.search(text) and not systems.heading.search(text):
         text = systems.sentence.sub("\n", text)
@@ -341,7 +341,7 @@ def _one_system_a_line(text: str) -> str:
 
 
 @functools.cache
-def _systems() -> Patterns:
+def _read_system_patterns() -> Patterns:
     """Return the expressions ``systems`` of ``phrases.yaml``. They find the names of systems of the body, the
     known items of the physical examination: within a line (``inline``), as its heading (``heading``) and at its
     beginning (``leading``); and the ends of sentences (``sentence``)."""

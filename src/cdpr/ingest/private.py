@@ -42,7 +42,7 @@ class Row(Element):
 
     def with_fields(self, fields: Mapping[str, str]) -> Self:
         """Return a row at the same position in the file, with other ``fields``."""
-        return self._element("", fields)
+        return self._make_element("", fields)
 
 
 @dataclass

@@ -23,7 +23,7 @@ _SIMILAR_MARKS = str.maketrans("'\"\\", "’”＼")  # for quotes and backslash
 def phrases(module: str, **words: str) -> dict[str, Any]:
     """Return the entries of ``phrases.yaml`` for ``module`` and the shared ones, by name. ``{name}`` in an entry is
     replaced by the entry of this name, or by the text of this name in ``words``."""
-    return fill(words | _entries()["shared"] | _entries()[module])
+    return fill(words | _read_entries()["shared"] | _read_entries()[module])
 
 
 def patterns(module: str, **words: str) -> Patterns:
@@ -33,7 +33,7 @@ def patterns(module: str, **words: str) -> Patterns:
 
 
 @functools.cache
-def _entries() -> dict[str, dict[str, Any]]:
+def _read_entries() -> dict[str, dict[str, Any]]:
     """Read the entries of ``phrases.yaml`` by module, once per process."""
     return parse_yaml(shipped_text(__package__, "phrases.yaml"))
 

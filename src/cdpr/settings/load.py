@@ -168,11 +168,11 @@ def expand_keys(names: Iterable[str], excluded: Iterable[str] = ()) -> set[str]:
     is the dotted name of a setting, or of a section, which includes all settings in it: ``["utility"]`` without
     ``["utility.lambda_na"]`` gives the other settings of ``utility``."""
     names, excluded = set(names), set(excluded)
-    return {key for key, ancestors in _ancestors().items() if ancestors & names and not ancestors & excluded}
+    return {key for key, ancestors in _list_ancestors().items() if ancestors & names and not ancestors & excluded}
 
 
 @functools.cache
-def _ancestors() -> dict[str, set[str]]:
+def _list_ancestors() -> dict[str, set[str]]:
     """For every single setting the keys that include it: for ``training.verl.nodes`` itself, ``training.verl`` and
     ``training``."""
     sections = {key.rpartition(".")[0] for key in known_keys()}

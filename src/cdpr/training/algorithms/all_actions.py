@@ -146,7 +146,7 @@ class AllActions(Algorithm):
         scored.counts = {"credit/alternatives": len(alternatives)} | draws.counts
         return scored
 
-    def _advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:
+    def _compute_advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:
         """Compute the advantage of a sample, one number for all its tokens. Only a diagnosis under ``leaves: belief``
         gets one number per token: the tokens before the name of the disease have the sample's advantage, those of the
         name w (1[correct] - Phi(s)), where Phi(s) is the policy's probability of the true disease."""
@@ -173,7 +173,7 @@ class AllActions(Algorithm):
         # The group's own decisions.
         decision_by_reply: dict[tuple[int, ...], tuple[int, int]] = {}
         for (i, t), step in zip(node.visits, node.steps, strict=True):
-            scored.decisions[i][t] = self._advantage(tree, node.state, step)
+            scored.decisions[i][t] = self._compute_advantage(tree, node.state, step)
             scored.weights[i][t] = weight
             decision_by_reply.setdefault(step.turn.token_ids, (i, t))
         # The other replies: one that equals a decision adds to its weight, the rest become alternatives.
@@ -187,6 +187,6 @@ class AllActions(Algorithm):
         (first_trajectory, _), alternatives = node.visits[0], []
         for equal_steps in new_replies.values():
             step, total_weight = equal_steps[0], weight * len(equal_steps)
-            advantage = self._advantage(tree, node.state, step)
+            advantage = self._compute_advantage(tree, node.state, step)
             alternatives.append(Alternative(first_trajectory, (step.turn,), (advantage,), (total_weight,)))
         return alternatives

@@ -250,7 +250,7 @@ def steps_of(settings: Settings) -> int:
     return training.steps or training.epochs * (settings.data.train_cases // training.prompts_per_batch)
 
 
-def _gpus(settings: Settings) -> int:
+def _count_gpus(settings: Settings) -> int:
     """Count the GPUs of a run on all machines, with the GPU of a frozen server if it has one of its own."""
     return settings.training.verl.nodes * settings.training.verl.gpus_of_node
 
@@ -272,14 +272,14 @@ def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
             **{f"{what}, thousands": step.sum_of(amount) / 1000 for what, amount in _AMOUNTS.items()},
             "time of one core for requests, s": step.sum_of("requests") * _REQUEST,
             "the run, days": hours / 24,
-            "the run, GPU-hours": hours * _gpus(columns[name]),
+            "the run, GPU-hours": hours * _count_gpus(columns[name]),
         }
     return pd.DataFrame(rows).to_string(float_format="{:,.1f}".format, na_rep="").splitlines()
 
 
 def duration_lines(settings: Settings) -> list[str]:
     """Write the lines of ``cdpr plan_training`` about the time of a run and the cost of its judge."""
-    step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
+    step, steps, gpus = estimate_step(settings), steps_of(settings), _count_gpus(settings)
     card, save_every = nearest_card(settings), settings.training.save_every
     hours, lost = step.total * steps / 3600, step.total * save_every / 3600
     return [
@@ -294,7 +294,7 @@ def target_line(runs: Sequence[Settings]) -> str:
     """Write the line of ``cdpr plan_training`` about the total time of several trainings: ``runs`` are the settings of
     all trainings of the target ``reproduce_paper``."""
     seconds = [estimate_step(run).total * steps_of(run) for run in runs]
-    hours = sum(time * _gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
+    hours = sum(time * _count_gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
     days = f"about {sum(seconds) / 86400:,.0f} days if they run one after another"
     return f"reproduce_paper: {len(runs)} trainings, {days} = {hours:,.0f} GPU-hours in total"
 

@@ -158,7 +158,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of
     the servers. Raises SettingsError as :func:`model_size`."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
-    gpus, servers = verl.nodes * verl.gpus_per_node, _servers(settings, model)
+    gpus, servers = verl.nodes * verl.gpus_per_node, _estimate_servers(settings, model)
     # What every phase has: weights (4 bytes each) and Adam's two averages (8 bytes), divided among the GPUs. With LoRA
     # only the adapters are trained, which are stored beside the model.
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
@@ -211,7 +211,7 @@ def micro_batch(settings: Settings) -> int:
     return max(size for size in range(1, min(training.micro_batch, common) + 1) if common % size == 0)
 
 
-def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
+def _estimate_servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
     """Estimate the memory of the policy's rollout servers, then of the frozen policy's servers if the algorithm uses
     these and their memory is known."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
