@@ -166,7 +166,7 @@ def test_a_shared_prompt_changes_how_much_is_computed_and_nothing_else(tmp_path,
 
     found = []
     for limit in (2048, 60, 0):
-        monkeypatch.setattr(update, "_ROW", limit)
+        monkeypatch.setattr(update, "_ROW_LIMIT", limit)
         model = load_model(tmp_path / "policy")
         metrics = update_policy(model, parse_settings({"training": {"micro_batch": 8}}).training, [*groups])
         found.append((metrics, [p.grad.clone() for p in model.parameters()]))
