@@ -1,5 +1,5 @@
-"""Translates the Chinese words of an examination's name to English, by the table ``data/chinese.yaml``. Everything else
-then reads English names alone."""
+"""Translates the Chinese words of an examination's name to English, by the table ``data/chinese.yaml``, so that all
+other modules need to read only English names."""
 
 import re
 
@@ -11,15 +11,16 @@ def _make_key(word: str) -> str:
     return re.sub(r"[-\s]", "", word).casefold()
 
 
+# The English of each Chinese word, by its key. The table has groups of English words, each with its Chinese spellings.
 _ENGLISH = {
     _make_key(chinese): english
-    for entries in parse_yaml(shipped_text(__package__, "data", "chinese.yaml")).values()
-    for english, spellings in entries.items()
+    for group in parse_yaml(shipped_text(__package__, "data", "chinese.yaml")).values()
+    for english, spellings in group.items()
     for chinese in spellings.split()
 }
-_HAN = "[\u3400-\u9fff]"
-_BORDER = re.compile(rf"(?<={_HAN})(?=[A-Za-z])|(?<=[A-Za-z])(?={_HAN})")
-# "D-二聚体" and "C 反应蛋白" are the words without what stands between the two scripts.
+_HAN = "[\u3400-\u9fff]"  # a Chinese character
+_BORDER = re.compile(rf"(?<={_HAN})(?=[A-Za-z])|(?<=[A-Za-z])(?={_HAN})")  # where it meets a Latin letter
+# At a border a name may have hyphens or spaces that the table lacks: "D-二聚体", "C 反应蛋白".
 _WORD = re.compile(
     "|".join(r"[-\s]*".join(_BORDER.split(word)) for word in sorted(_ENGLISH, key=len, reverse=True)), re.IGNORECASE
 )
@@ -30,5 +31,5 @@ def in_english(name: str) -> str:
     table does not know is left as it is; a name without Chinese characters is returned unchanged."""
     if not re.search(_HAN, name):
         return name
-    english = _WORD.sub(lambda word: f" {_ENGLISH[_make_key(word[0])]} ", name)
+    english = _WORD.sub(lambda match: f" {_ENGLISH[_make_key(match[0])]} ", name)
     return " ".join(_BORDER.sub(" ", english).split())

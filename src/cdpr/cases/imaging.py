@@ -8,13 +8,14 @@ from .patterns import any_of, compiled, fill, rewrite
 from .vocabulary import normalise
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
+# Pairs (expression, word): an expression for the spellings of a word, and the word that replaces them.
 _PHRASES = [(rf"\b({phrase})\b", word) for word, phrase in _TABLE["phrases"].items()]
 _ANY_PHRASE = any_of(_PHRASES)
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
-_NOISE = _VIEWS.union(_TABLE["noise"])
-_WORDS: dict[str, str] = _TABLE["words"]
+_NOISE = _VIEWS.union(_TABLE["noise"])  # views, sides, fillers: they do not change the billing code
+_WORDS: dict[str, str] = _TABLE["words"]  # by a word: the one that replaces it
 _WITHIN: dict[str, dict[str, str]] = _TABLE["within"]  # by modality: parts of the body, each with its larger region
-_TECHNIQUES = frozenset(_TABLE["techniques"])
+_TECHNIQUES = frozenset(_TABLE["techniques"])  # such as perfusion: they make it another study of the region
 # What shows that a modality is meant: its spelt-out name, or words that confirm an abbreviation.
 _SPELT_OUT, _CONFIRMING_WORDS = _TABLE["spelt_out"], frozenset(_TABLE["more"])
 _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
@@ -22,17 +23,18 @@ _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITH
 
 @functools.lru_cache(maxsize=1 << 14)
 def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
-    """Return (words of region and modality, contrast) of the name of an imaging examination; None for any other name.
+    """Return (words of region and modality, contrast) of the name of an imaging examination; None for any other name,
+    and for a modality alone ("CT").
 
     ``imaging_words("CT of the left knee w/o contrast")`` is ``({"ct", "knee"}, "without")``; contrast is empty where
     the name does not say. Side and views are left out, because they do not change the billing code. A name with views
     but without a modality is an X-ray, one with Doppler an ultrasound.
     """
     text, contrast = _translate_phrases(name), ""
-    for phrase, pattern in _TABLE["contrast"]:
+    for kind, pattern in _TABLE["contrast"]:
         if compiled(pattern).search(text):
             text = compiled(pattern).sub(" ", text)
-            contrast = contrast or phrase
+            contrast = contrast or kind
     tokens = text.replace("+", " ").split()
     words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
     if not words & _MODALITIES:
@@ -41,19 +43,19 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
 
 
 def view_count(name: str) -> str:
-    """Return how many views the name of an X-ray says it has, as the vocabulary writes it ("2 Views"): empty where it
-    does not say."""
+    """Return the number of views that the name of an X-ray states, as the vocabulary writes it ("2 Views"); empty where
+    it states none."""
     return next((phrase for phrase, pattern in _TABLE["view_counts"] if compiled(pattern).search(normalise(name))), "")
 
 
 @functools.lru_cache(maxsize=1 << 15)
 def modality(name: str) -> str | None:
-    """Return the imaging modality that a name contains (``ct``, ``mri``, ...), with or without a region; of several the
-    one that the table of modalities lists first. None for a name that is no imaging. A modality that is spelt out
-    always counts. An abbreviation counts only alone, or beside a region, a technique or another word that confirms it
+    """Return the imaging modality that a name contains (``ct``, ``mri``, ...), with or without a region. Of several it
+    is the one that the table of modalities lists first; None for a name that is no imaging. A modality that is spelt
+    out always counts. An abbreviation counts only alone, or beside a region, a technique or a word that confirms it
     ("contrast", "protocol"), so "Metoprolol XR" is no X-ray."""
     words = {_WORDS.get(token, token) for token in _translate_phrases(name).replace("+", " ").split()}
-    found = next((modality for modality in _TABLE["modalities"] if modality in words), None)
+    found = next((known for known in _TABLE["modalities"] if known in words), None)
     is_spelt_out = compiled(_SPELT_OUT).search(normalise(in_english(name)))
     is_alone = not words - _MODALITIES - _NOISE
     return found if is_spelt_out or is_alone or words & (_REGIONS | _TECHNIQUES | _CONFIRMING_WORDS) else None
@@ -69,17 +71,18 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
     """
     if words & _TECHNIQUES:
         return []
-    how = words & _MODALITIES
-    known = (words - how) & _REGIONS
+    modalities = words & _MODALITIES
+    known = (words - modalities) & _REGIONS
     if len(known) > 1:
-        known -= {"softtissue"}  # of the neck: the neck
-    unplaced, found = known, []
-    for part, whole in _WITHIN.get(min(how), {}).items():
-        # "Cervical and thoracic spine" says the spine of both once.
-        if known.issuperset(part.split()) and unplaced.intersection(part.split()):
-            unplaced = unplaced.difference(part.split())
-            found.append(how.union(whole.split()))
-    found += [how | {region} for region in sorted(unplaced.difference(_TABLE["qualifiers"]))]
+        known -= {"softtissue"}  # "soft tissue of the neck" is the neck
+    unused, found = known, []  # words of no region yet, and the regions
+    for part, whole in _WITHIN.get(min(modalities), {}).items():
+        # In "cervical and thoracic spine" both parts use the one "spine": only a word of a part must be unused.
+        if known.issuperset(part.split()) and unused.intersection(part.split()):
+            unused = unused.difference(part.split())
+            found.append(modalities.union(whole.split()))
+    # A qualifier ("upper") is no region by itself.
+    found += [modalities | {region} for region in sorted(unused.difference(_TABLE["qualifiers"]))]
     return list(dict.fromkeys(found))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-Rules = Collection[tuple[str, str]]  # regular expressions, and what replaces each in turn
+Rules = Collection[tuple[str, str]]  # pairs (regular expression, what replaces its matches), in the order of their use
 
 
 def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,8 @@ class Patterns:
 def any_of(rules: Rules) -> str:
     """Join the expressions of ``rules`` to one that finds something where any of them does, in a fraction of the time.
     They must have neither references to groups nor alternatives outside of groups."""
-    at_words = "|".join(pattern[2:] for pattern, _ in rules if pattern.startswith(r"\b"))  # tried at words alone
+    # Expressions that begin with \b share one, so that they are tried only where words begin or end.
+    at_words = "|".join(pattern[2:] for pattern, _ in rules if pattern.startswith(r"\b"))
     return "|".join([rf"\b(?:{at_words})", *(pattern for pattern, _ in rules if not pattern.startswith(r"\b"))])
 
 

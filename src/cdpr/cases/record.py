@@ -57,9 +57,9 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
     @model_validator(mode="after")
     def _prices_cover_the_results(self) -> Self:
         """Raise ValueError where the case has prices, but not for exactly the examinations that have results."""
-        odd = set(self.exam_cost_map) ^ set(self.key_pertinent_results_dict)
-        if self.exam_cost_map and odd:
-            raise ValueError(f"exam_cost_map and key_pertinent_results_dict differ in {len(odd)} names")
+        in_one_only = set(self.exam_cost_map) ^ set(self.key_pertinent_results_dict)
+        if self.exam_cost_map and in_one_only:
+            raise ValueError(f"exam_cost_map and key_pertinent_results_dict differ in {len(in_one_only)} names")
         return self
 
 

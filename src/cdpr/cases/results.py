@@ -44,7 +44,7 @@ class Analyte:
     @property
     def level(self) -> str | None:
         """``low`` or ``high`` for a number outside the reference range, ``normal`` for one inside and for a negative
-        result, ``abnormal`` where only a flag says so, and None where nothing can be said."""
+        result, ``abnormal`` where only a flag says so; None where none of these applies."""
         number = self.number
         if number is not None and self.low is not None and number < self.low:
             return "low"
@@ -95,7 +95,7 @@ def parse_analytes(text: str) -> list[Analyte]:
         if match is None:
             if not analytes:  # the text does not begin in this layout
                 return _parse_list(text)
-            continue  # a part of a text that had a semicolon
+            continue  # not a field, but the rest of a field whose text has a semicolon
         if match["label"] is not None or not analytes:
             analytes.append({"label": match["label"] or ""})
         _read_field(analytes[-1], match["field"], match["text"].strip())

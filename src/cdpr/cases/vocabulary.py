@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..files import shipped_table
 
-# What follows adds complications or details to the disease named first.
+# Where the text of a diagnosis goes on, after the disease named first, with complications, details or alternatives.
 _DETAIL = re.compile(
     r"\s*(?:[,;/(]|\bwith\b|\bdue to\b|\bsecondary to\b|\bcomplicated by\b|\band\b|\bor\b|\bversus\b|\bvs\b)",
     re.IGNORECASE,
@@ -92,10 +92,10 @@ class Vocabulary:
 
 def _load_vocabulary(name: str) -> Vocabulary:
     """Read a vocabulary (terms with their aliases) from the table ``name`` in ``cases/data``, which has one term a
-    row."""
-    rows, more = shipped_table("cdpr.cases", "data", name), ("parts", "holds")
+    row. The table of diagnoses lacks the columns ``parts`` and ``holds``."""
+    rows, lists = shipped_table("cdpr.cases", "data", name), ("parts", "holds")
     return Vocabulary(
-        Term(row["name"], _split_cell(row["aliases"]), row["kind"], *(_split_cell(row.get(key, "")) for key in more))
+        Term(row["name"], _split_cell(row["aliases"]), row["kind"], *(_split_cell(row.get(key, "")) for key in lists))
         for row in rows
     )
 
