@@ -23,31 +23,36 @@ from .standard_names import translate
 from .vocabulary import Term, examinations, normalise, singular
 
 MatchKind = Literal["name", "alias", "analyte"]
-_Named = tuple[str, Term, MatchKind]
+_Named = tuple[str, Term, MatchKind]  # a name, its examination, how it matches
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "naming.yaml")))
 _PATTERN = Patterns(_TABLE["patterns"])
 _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
-# Expressions by what they find: a class of examinations ("culture"), a whole kind ("laboratory"), and a specimen, a
-# method or a form ("urine").
+# Regular expressions by what they find: _CLASSES a class of examinations ("culture"), _WHOLES a whole kind
+# ("laboratory"), _AXES what makes a name that of another examination: its specimen ("urine"), its method ("pcr",
+# "transvaginal"), or the form in which a substance is measured ("free", "ionized").
 _CLASSES, _WHOLES, _AXES = (_TABLE[name] for name in ("classes", "wholes", "axes"))
 # Classes of what belongs to the physical examination, and is free.
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
-# _PROCEDURES are words for what is done ("biopsy", "culture"), not where. _GENERIC words name a test only beside a word
-# that says so: "cardiac markers", not "cardiac evaluation".
+# Words by their role in a name. _FILLERS say nothing of what is examined ("level"), BLOOD only what is examined anyway
+# ("serum"). _FLUIDS are kinds of body fluid ("pleural"). _PROCEDURES say what is done ("biopsy", "culture"), not where,
+# _TECHNIQUES how tissue is taken ("needle"), and _ANTIBODY that an antibody is looked for ("igg"). _GENERIC words name
+# a test only beside a word that says so: "cardiac markers", not "cardiac evaluation".
 _FILLERS, BLOOD, _FLUIDS, _PROCEDURES, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
+# Rules for names of one examination that look like two; for abbreviations and the like; for :func:`_match_kind`.
 _JOINING_RULES, _REWRITING_RULES, _UNLISTED_KINDS = (_TABLE[name] for name in ("together", "rewritten", "unlisted"))
-_SPELLINGS = tuple(_TABLE["spellings"].items())
+_SPELLINGS = tuple(_TABLE["spellings"].items())  # rules for spellings, such as British as American
 _ANY_SPELLING = any_of(_SPELLINGS)
+# The axes that are specimens, and the classes with one billing code for all specimens.
 _SPECIMENS, _ANY_SPECIMEN_CLASSES = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
-_SIGNS = str.maketrans(_TABLE["signs"])
-_ORGANISM = _TABLE["organism"]
+_SIGNS = str.maketrans(_TABLE["signs"])  # "<" to "under", Greek letters to their names, ...
+_ORGANISM = _TABLE["organism"]  # a regular expression for names of viruses, fungi, parasites and bacteria
 _WORD = re.compile("[a-z]{3,}")
-_TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the microbe whose it is
-_LEAST_COMPLETED, _LEAST_CORRECTED = 4, 7  # letters from which a word is completed, and one letter of it corrected
-_LONGEST_NAME, _MOST_JOINED = 200, 5  # characters of a name, and examinations in it, at most
+_TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the name of a microbe
+_LEAST_COMPLETED, _LEAST_CORRECTED = 4, 7  # fewest letters of a word to complete, and to correct by one letter
+_LONGEST_NAME, _MOST_JOINED = 200, 5  # most characters of a name, and most examinations that it joins
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,9 @@ class Meaning:
 
     ``terms`` are the examinations, several for a name that joins them (``Hip and knee X-ray``). ``how`` says how the
     name matched: it is the examination's own ``name``, an ``alias``, or an ``analyte``, a quantity that the examination
-    reports. ``kind`` is the class of a name without an examination of its own: a modality (``ct``), ``biopsy``, ..., or
-    one of :data:`PHYSICAL`. ``whole`` is True if every word of the name was understood.
+    reports. ``kind`` is the class of a name without an examination of its own: a modality (``ct``), ``biopsy``, ...; or
+    one of :data:`PHYSICAL` for a vital sign or an examination at the bedside (``Abdominal exam``). It is empty where no
+    class is known. ``whole`` is True if every word of the name was understood.
     """
 
     terms: tuple[Term, ...] = ()
@@ -76,8 +82,8 @@ class Meaning:
 
 @functools.lru_cache(maxsize=1 << 15)
 def meaning(name: str) -> Meaning:
-    """Find out what the name of an examination means. Returns an empty :class:`Meaning` for a name that is not
-    understood, and for an item of the physical examination.
+    """Find out what the name of an examination means. Returns a :class:`Meaning` without terms and kind for a name that
+    is not understood, and for one that only names a system of the body ("Abdomen").
 
     ``meaning("Serum Na+")`` is the Basic Metabolic Panel, which reports sodium (``how="analyte"``).
     """
@@ -88,9 +94,9 @@ def meaning(name: str) -> Meaning:
 
 
 def _read(name: str) -> Meaning:
-    """Read a name by the first rule that understands it, from exact lookup to guesses by single words. Returns at least
-    its class, and an empty meaning for a remark or a text that is too long for a name. Whether rules have left out
-    words of the original name is not yet in ``whole``."""
+    """Read a name by the first rule that understands it, from exact lookup to guesses by single words. Where none does,
+    the meaning has only a class (``kind``), if any; that of a remark, or of a text that is too long for a name, is
+    empty. ``whole`` may be True although a rule left out words of the name; :func:`meaning` corrects it."""
     if len(name) > _LONGEST_NAME:
         return Meaning()
     name = _use_words_of_vocabulary(name)
@@ -113,42 +119,45 @@ def _use_words_of_vocabulary(name: str) -> str:
     """Return the name without signs, dots and codes, in English, and changed by the rules ``rewritten`` of
     ``naming.yaml``. These rules do not change the name of a known examination, or a LOINC name."""
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))  # "Sodium - serum": "Sodium (serum)"
-    name = _PATTERN.initials.sub(lambda letters: re.sub("[. ]", "", letters[0]), name)  # "C.B.C.": "CBC"
+    name = _PATTERN.initials.sub(lambda match: re.sub("[. ]", "", match[0]), name)  # "C.B.C.": "CBC"
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))  # "Na+": "Na"
-    if not _read_by_name(name):  # "Hemoglobin (S)" is no hemoglobin of serum
-        name = _PATTERN.letter.sub(lambda specimen: _TABLE["specimen_letters"][specimen[1]], name)
+    # "Sodium, U": "Sodium (urine)". Known names are left alone: in "Hemoglobin (S)" the letter is no specimen.
+    if not _read_by_name(name):
+        name = _PATTERN.letter.sub(lambda match: _TABLE["specimen_letters"][match[1]], name)
     if examinations().knows(name) or translate(name).clinical:
         return name
     name = name if _look_up(name) else in_english(name)
-    together = rewrite(normalise(name), _JOINING_RULES)
-    name = name if together == normalise(name) else together
-    # A rule for a whole name would swallow the second of two examinations: their parts are rewritten one by one.
+    as_one = rewrite(normalise(name), _JOINING_RULES)
+    name = name if as_one == normalise(name) else as_one
     given = joined_parts(name)
     parts = given if imaging_words(name) else _share_first_words(given)
     if len(parts) < 2 or not all(map(_stands_alone, map(_rewrite_name, parts))):
         return _rewrite_name(name)
+    # Two examinations: a rule for whole names would swallow the second. :func:`_read_part` rewrites each by itself.
     return name if parts == given else ", ".join(parts)
 
 
 def _share_first_words(parts: list[str]) -> list[str]:
-    """The parts of a name, each that is no examination after as many first words of the first part as make it one:
-    "hepatitis B surface antigen" and "core antibody" become "hepatitis B surface antigen" and "hepatitis B core
+    """Return the parts of a name, completed: a part that is no examination gets the first words of the first part, as
+    many as make it one. Of "hepatitis B surface antigen" and "core antibody" the second becomes "hepatitis B core
     antibody"."""
     head, completed = parts[0].split() if parts else [], []
     for part in parts:
+        # The part after all first words but one, after one less, ...
         wordings = [" ".join([*head[:number], part]) for number in range(len(head) - 1, 0, -1)]
         says_what = _are_telling(frozenset(word for word in words_of(part) - _TECHNIQUES if not names_specimen(word)))
-        is_open = says_what and not words_of(part) <= _TARGETS and not _stands_alone(_rewrite_name(part))
-        completed.append(next((one for one in wordings if is_open and _stands_alone(_rewrite_name(one))), part))
+        is_incomplete = says_what and not words_of(part) <= _TARGETS and not _stands_alone(_rewrite_name(part))
+        fitting = (wording for wording in wordings if is_incomplete and _stands_alone(_rewrite_name(wording)))
+        completed.append(next(fitting, part))
     return completed
 
 
 def _stands_alone(part: str) -> bool:
     """Whether one part of a joined name is an examination by itself. Techniques ("quant PCR"), specimens ("tissue") and
     kinds of cells only describe another part."""
-    says_more = words_of(part) <= _TECHNIQUES | _TARGETS | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
-    says_more |= _PATTERN.mode.fullmatch(normalise(part)) is not None
-    return not says_more and not is_specimen(part) and bool(_read_by_name(part) or _find_imaging(part))
+    only_describes = words_of(part) <= _TECHNIQUES | _TARGETS | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
+    only_describes |= _PATTERN.mode.fullmatch(normalise(part)) is not None  # a mode such as "color Doppler"
+    return not only_describes and not is_specimen(part) and bool(_read_by_name(part) or _find_imaging(part))
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -161,8 +170,8 @@ def _rewrite_name(name: str) -> str:
 
 def _look_up(name: str) -> Meaning | None:
     """Look a name up in the list of known examinations: as it is, without a side ("left"), and in American spelling.
-    Returns the examination or the one that reports this quantity; None for an unknown name and for a physical
-    examination."""
+    Returns the examination, or for the name of a quantity the examination that reports it; None for an unknown name and
+    for a physical examination."""
     for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _respell(name))):
         plain = normalise(spelling)
         term = examinations().spellings.get(plain)
@@ -183,18 +192,19 @@ def _physical_kind(name: str) -> str:
 def _read_standard_name(name: str) -> Meaning:
     """Read a LOINC name. Returns the examination that one of its clinical names means, else one that reports it as a
     quantity, else the meaning of the name after the rewriting rules of ``naming.yaml``, else only its class."""
-    names = translate(name).clinical
-    if own := next(filter(None, map(_read_by_name, names)), None):
+    clinical, reporting = translate(name)  # names, the closest first
+    if own := next(filter(None, map(_read_by_name, clinical)), None):
         return own
-    if reporting := next(filter(None, map(_read_by_name, translate(name).reporting)), None):
-        return replace(reporting, how="analyte")
-    shortened = _rewrite_name(name)
-    unlisted = Meaning(kind=_class_in(names[0]) or "laboratory test", whole=False)
-    return unlisted if shortened == name else _read(shortened)
+    if panel := next(filter(None, map(_read_by_name, reporting)), None):
+        return replace(panel, how="analyte")
+    rewritten = _rewrite_name(name)
+    class_only = Meaning(kind=_class_in(clinical[0]) or "laboratory test", whole=False)
+    return class_only if rewritten == name else _read(rewritten)
 
 
 def _read_by_name(name: str) -> Meaning | None:
-    """Read the name of a known examination, or one with the same words in another order; None for any other name."""
+    """Read the name of a known examination: as it is spelt, with its words in another order, or beside its own
+    abbreviation. None for any other name."""
     return _look_up(name) or _match_words(name) or _read_with_abbreviation(name)
 
 
@@ -222,8 +232,8 @@ def _find_imaging(name: str) -> Meaning | None:
 
 
 def _find_regions(name: str) -> Meaning | None:
-    """Find the imaging studies of all body regions in a name that may have other words too; None unless each region has
-    one.
+    """Find the imaging studies of all body regions in a name that may have other words too; None unless there is a
+    known study of each region.
 
     "CT of the chest and neck for staging" means the CT of the chest and the CT of the neck.
     """
@@ -237,8 +247,8 @@ def _find_regions(name: str) -> Meaning | None:
 
 def _find_study(words: frozenset[str], contrast: str, name: str) -> Term | None:
     """Find the imaging study with these words of region and modality, this ``contrast`` (``with``, ``without``, ...;
-    empty: not stated) and the number of views in ``name``. If there is none, the study of the region without what is
-    missing; None where that is missing too."""
+    empty: not stated) and the number of views in ``name``. Where no study has the contrast, or the number of views, the
+    one that does not state it is returned; None where there is none either."""
     study, general = _index_studies().get((words, contrast)), _index_studies().get((words, ""))
     if study is None and general is not None:
         # Aliases that state a contrast are not in the index, but are known as they are spelt: "CT Chest with Contrast".
@@ -252,7 +262,7 @@ def _index_studies() -> dict[tuple[frozenset[str], str], Term]:
     left out; of several names with one key the first is kept."""
     studies: dict[tuple[frozenset[str], str], Term] = {}
     names, aliases, _ = _names_by_rank()
-    # No name of a laboratory test is read, also where it looks like imaging ("NMR LipoProfile").
+    # Laboratory tests are left out, also one whose name looks like imaging ("NMR LipoProfile").
     for name, term, _ in names + aliases:
         key = imaging_words(name) if term.kind in ("imaging", "procedure") else None
         words, contrast = key or (frozenset[str](), "")
@@ -263,8 +273,9 @@ def _index_studies() -> dict[tuple[frozenset[str], str], Term]:
 
 def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
     """List all names, then all aliases, then all parts (reported quantities) of the examinations that are not physical.
-    Each entry is (text, examination, how it matches)."""
-    # An antibody of the class IgM that has its own code is called by its own names alone.
+    Each entry is (text, examination, how it matches). A name counts as an alias, because it is matched by its words,
+    not as it is spelt."""
+    # IgM antibodies with a code of their own are left out: only their exact names mean them.
     terms = [term for term in examinations().terms.values() if term.kind != "physical" and "IgM" not in term.name]
     aliases: list[_Named] = [(alias, term, "alias") for term in terms for alias in term.aliases]
     parts: list[_Named] = [(part, term, "analyte") for term in terms for part in term.parts]
@@ -283,7 +294,7 @@ def words_of(name: str) -> frozenset[str]:
     """
     tokens = (_SYNONYMS.get(token, token) for token in _respell(name).replace("+", " ").split())
     words = frozenset(_SYNONYMS.get(singular(token), singular(token)) for token in tokens if token not in _FILLERS)
-    # "Anti-CCP", "CCP antibodies", "CCP IgG": what is looked for is the antibody. In a fluid it is another quantity.
+    # "Anti-CCP", "CCP antibodies" and "CCP IgG" are all the antibody. In a body fluid "IgG" is a quantity of its own.
     target = words - _ANTIBODY
     has_target = any(len(word) > 1 for word in target - BLOOD) and not target & (_FLUIDS | {"csf"})
     return target | {"antibody"} if has_target and words & _ANTIBODY else words
@@ -320,8 +331,8 @@ def _are_telling(words: frozenset[str]) -> bool:
 
 
 def _drop_fillers(name: str) -> Meaning | None:
-    """Find the known examination whose name is this one without its fillers ("estimation" in "Haemoglobin estimation"),
-    in the same order. None for words like "liver" that are no test without a word such as "function"."""
+    """Find the known examination whose name is this one without its fillers ("estimation" in "Haemoglobin estimation");
+    the other words keep their order. None for words like "liver" that are no test without one such as "function"."""
     kept = " ".join(token for token in _respell(name).split() if token not in _FILLERS)
     is_generic = words_of(name) <= _GENERIC and not _PATTERN.says_test.search(_respell(name))
     return None if is_generic else _check_axes(name, _look_up(kept))
@@ -329,13 +340,13 @@ def _drop_fillers(name: str) -> Meaning | None:
 
 def _match_words(name: str) -> Meaning | None:
     """Find the examination with the words of a name in any order. Words for blood and "virus" may be left out, and a
-    body fluid may be named by its kind. None where there is no such examination."""
+    kind of body fluid ("pleural") may stand for "body fluid". None where there is no such examination."""
     words = words_of(name)
-    fluids = _FLUIDS | {"csf"}
-    fluid = words - fluids | {"body", "fluid"} if words & fluids else words  # with any fluid as "body fluid"
-    # Without words for blood, but "Blood and urine cultures" are not those of urine.
+    kinds = _FLUIDS | {"csf"}
+    of_any_fluid = (words - kinds) | {"body", "fluid"} if words & kinds else words
+    # A procedure on another specimen too keeps its words for blood: "Blood and urine cultures" are not those of urine.
     bloodless = words if words & _PROCEDURES and _PATTERN.specimen.search(_respell(name)) else words - BLOOD
-    wordings = (words, bloodless, fluid, words - {"virus"})
+    wordings = (words, bloodless, of_any_fluid, words - {"virus"})
     found = filter(None, (_look_up_words(wording, name) for wording in wordings))
     return next((Meaning((term,), how) for term, how in found), None)
 
@@ -361,7 +372,8 @@ def _check_axes(name: str, found: Meaning | None) -> Meaning | None:
 
 
 def _axes_in(text: str) -> set[str]:
-    """Return which specimens, methods and forms a normalised text names, as keys of the table ``axes``: {"urine"}."""
+    """Return the specimens, methods and forms of a substance that a normalised text states, as keys of :data:`_AXES`:
+    {"urine", "free"} for "urine free cortisol"."""
     return {axis for axis, pattern in _AXES.items() if compiled(pattern).search(text)}
 
 
@@ -398,29 +410,31 @@ def _read_brackets(name: str) -> Meaning | None:
     if not (within := _PATTERN.within.search(name)):
         return None
     before, after = name[: within.start()], name[within.end() :]
-    if _PATTERN.joint.match(after):  # "Electromyogram (EMG) and nerve conduction" are two; the brackets spell out one
+    # In "Electromyogram (EMG) and nerve conduction", two examinations, the brackets only abbreviate the first.
+    if _PATTERN.joint.match(after):
         return _read_joined(f"{before} {after}")
-    return _read_brackets(f"{before} {after} ({within[1]})")
+    return _read_brackets(f"{before} {after} ({within[1]})")  # with the brackets at the end
 
 
 def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
     """Read a ``name`` that consists of the words ``bare`` and, in brackets, ``remark``. This may be the specimen or
     form of the examination ("Glucose (urine)"), what the name abbreviates, or a remark. None where nothing fits."""
     # "Coombs test (direct and indirect)" are two.
-    joined = [_read_by_name(f"{part} {bare}") for part in joined_parts(remark)]
-    terms = dict.fromkeys(term for one in joined if one for term in one.terms)
-    if len(terms) == len(joined) > 1:
+    listed = [_read_by_name(f"{part} {bare}") for part in joined_parts(remark)]
+    terms = dict.fromkeys(term for found in listed if found for term in found.terms)
+    if len(terms) == len(listed) > 1:
         return Meaning(tuple(terms), "alias")
-    both = (f"{remark} {bare}", f"{bare} {remark}")
-    if _PATTERN.any_specimen.search(bare):  # its specimen may have a culture of its own; a puncture is none
-        known = map(_read_by_name, (*both, bare))
-        return next((one for one in known if one and one.term and _class_in(bare) == class_of(one.term)), None)
+    in_both_orders = (f"{remark} {bare}", f"{bare} {remark}")
+    # A culture of the specimen in brackets is taken if it is known, but not a puncture of it, which is another class.
+    if _PATTERN.any_specimen.search(bare):
+        known = filter(None, map(_read_by_name, (*in_both_orders, bare)))
+        return next((one for one in known if one.term and _class_in(bare) == class_of(one.term)), None)
     # The first wording that is an examination, else those that the brackets list: "Anemia labs (iron, ferritin)".
     is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
-    wordings = [*both, bare, *[remark] * is_name]
+    wordings = (*in_both_orders, bare, remark) if is_name else (*in_both_orders, bare)
     agreeing = (_check_axes(name, _read_by_name(wording) or _find_imaging(wording)) for wording in wordings)
     found = next(filter(None, agreeing), None) or (_read_joined(remark) if is_name else None)
-    # "Estrogen (Estradiol)": the brackets say which.
+    # In "Estrogen (Estradiol)" the brackets say which estrogen is meant.
     own = _look_up(remark) if words_of(remark) - _GENERIC - _ANTIBODY else None
     is_alike = own and own.term and found and found.term and class_of(own.term) == class_of(found.term)
     return own if own and is_alike and own.how != "analyte" else found
@@ -440,8 +454,8 @@ def _read_joined_known(name: str) -> Meaning | None:
     examination ("CSF analysis and cytology"). This has to come before the name is read by all its words, which may be
     those of another examination. None for any other name, and for the name of a single known examination."""
     is_joined = " + " in name or all(map(_look_up, joined_parts(name)))
-    both = _read_joined(name) if is_joined else None
-    return both if both and not both.kind and len(both.terms) > 1 else None
+    found = _read_joined(name) if is_joined else None
+    return found if found and not found.kind and len(found.terms) > 1 else None
 
 
 def _read_joined(name: str) -> Meaning | None:
@@ -449,28 +463,28 @@ def _read_joined(name: str) -> Meaning | None:
     the specimen of the first part ("urine culture and sodium"), with the last word ("hip and knee X-ray"), or by its
     class. None for any other name."""
     first, *others = joined_parts(name) or [""]
-    # "HBsAg and antibody": a bare word means the first part's own, as does a mode of it.
+    # A bare "antibody", as in "HBsAg and antibody", or a mode such as "color Doppler" belongs to the first part.
     is_bare = lambda part: set() < words_of(part) <= _TARGETS or _PATTERN.mode.fullmatch(normalise(part))  # noqa: E731
     parts = [first, *itertools.filterfalse(is_bare, others)]
     if others and len(parts) == 1:
         return _read(first)
-    # "Glucose, CSF" is no glucose beside a puncture.
+    # "Glucose, CSF" is one examination, not glucose and a puncture; so is "CMV (IgM & IgG)", joined within brackets.
     last = _PATTERN.aside.sub("", parts[-1])
     ends_in_specimen = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
-    # "CMV (IgM & IgG)" joins what is within the brackets.
     aside = _PATTERN.aside.search(name)
     if ends_in_specimen or not 2 <= len(parts) <= _MOST_JOINED or (aside and _PATTERN.joint.search(aside[1])):
         return None
+    # The last word that is no filler: in "hip and knee X-ray" it belongs to both parts.
     head = next((word for word in reversed(parts[-1].split()) if word.casefold() not in _FILLERS), "")
     meanings = [_read_part(part, first, head) or Meaning(kind=_class_in(part)) for part in parts]
     terms = [term for one in meanings for term in one.terms]
     kinds = {one.kind for one in meanings} - {""}
-    if not terms or len(kinds) > 1 or Meaning() in meanings:
+    if not terms or len(kinds) > 1 or Meaning() in meanings:  # an empty meaning: a part that is not understood
         return None
-    # Whoever takes a biopsy by endoscope has looked.
+    # An examination that another one contains is left out: an endoscopic biopsy contains the endoscopy.
     held = {name for term in terms for name in term.holds}
     terms = [term for term in dict.fromkeys(terms) if term.name not in held]
-    return Meaning(tuple(terms), "alias", "".join(kinds), whole=False)
+    return Meaning(tuple(terms), "alias", "".join(kinds), whole=False)  # of kinds there is at most one
 
 
 def _read_part(part: str, first: str, head: str) -> Meaning | None:
@@ -478,15 +492,16 @@ def _read_part(part: str, first: str, head: str) -> Meaning | None:
     ``head``, may belong to every part. None where the part is not understood."""
     part = part if _look_up(part) else _rewrite_name(part)
     with_head = f"{part} {head}"
+    # A specimen alone is read with the last word first: "urine" of "blood and urine culture".
     wordings = [with_head, part] if words_of(part) <= BLOOD or is_specimen(part) else [part]
-    lead = _PATTERN.lead.match(normalise(first)) if "stain" not in words_of(part) else None
-    if lead and not _axes_in(_respell(part)) & _SPECIMENS:
-        wordings.insert(0, _rewrite_name(f"{lead[0]} {part}"))
+    specimen = _PATTERN.lead.match(normalise(first)) if "stain" not in words_of(part) else None
+    if specimen and not _axes_in(_respell(part)) & _SPECIMENS:
+        wordings.insert(0, _rewrite_name(f"{specimen[0]} {part}"))
     found = next(filter(None, map(_read_by_name, wordings)), None)
     return found or _find_imaging(part) or _find_regions(part) or _match_words(with_head)
 
 
-# What is left: fewer words, other words, a kind.
+# Guesses: by some of the words, by other words, by a kind.
 
 
 def _match_procedure(name: str) -> Meaning | None:
@@ -495,10 +510,11 @@ def _match_procedure(name: str) -> Meaning | None:
     words = words_of(name)
     # The procedures in the name.
     heads = words & (_PROCEDURES | {"antibody"} if compiled(_ORGANISM).search(_respell(name)) else _PROCEDURES)
-    unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()  # of another virus it is another test
-    # Examinations all of whose words, with a procedure among them, are in the name.
+    # Beside an antibody or antigen a generic word ("viral") does not suffice: that of another virus is another test.
+    unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()
+    # Examinations all of whose words, with a procedure among them, are in the name; by these words.
     fitting = {
-        known: entry[0]
+        known: entry[0]  # of (examination, how it matches)
         for known, entry in (_index_by_words() if heads else {}).items()
         if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
     }
@@ -511,27 +527,27 @@ def _match_any_specimen(name: str) -> Meaning | None:
     """Read a culture, stain, antibody, ... with a specimen in its name, where all specimens have one billing code. A
     culture of a specimen without a code of its own is the Bacterial Culture. None for any other name."""
     words = words_of(name)
-    is_sampled = _PATTERN.source.fullmatch
-    # The name without its specimen, and without the "body" of "body fluid".
-    rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not is_sampled(word))
-    # Without a fluid, "IgM" is the antibody.
+    is_source = _PATTERN.source.fullmatch  # what is sampled: "wound", "throat"
+    # The words of the name without its specimen, and without the "body" of "body fluid".
+    rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not is_source(word))
+    # A rest such as "IgM" is not looked up: alone it would be the antibody, but in a fluid it is a quantity.
     found = _look_up_words(words_of(" ".join(sorted(rest))), name) if rest < words and not rest <= _ANTIBODY else None
     term, how = found or (None, "")
     if term and how != "analyte" and _has_any_specimen(term):
         return Meaning((term,), "alias", whole=False)
-    # A culture from a place that no culture is called by is that of "any other source".
+    # A culture of a source that no known culture names has the code of "any other source".
     if not normalise(name).endswith((" culture", " cultures")):
         return None
-    called = {word for known in _index_by_words() if "culture" in known for word in known - {"culture"}}
-    return None if words & called else Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False)
+    sources = {word for known in _index_by_words() if "culture" in known for word in known - {"culture"}}
+    return None if words & sources else Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False)
 
 
 def _match_target(name: str) -> Meaning | None:
     """Read a name that only says what is looked for ("Rubella": its antibody, "HFE": the gene), or that states a
     purpose ("Amniocentesis for Rh sensitization"). None where no examination fits, or several do."""
     words, plain = words_of(name), _respell(name)
-    # What may be looked for.
-    targets = ("antibody", "virus antibody", "antigen", "gene")[: 2 if "titer" in plain else None]
+    # What may be looked for; a titer is always that of an antibody.
+    targets = ("antibody", "virus antibody") if "titer" in plain else ("antibody", "virus antibody", "antigen", "gene")
     # The name with each of these added, where exactly one examination fits.
     if _are_telling(words) and not words <= _GENERIC:
         senses = filter(None, (_check_axes(name, _match_words(f"{name} {target}")) for target in targets))
@@ -558,7 +574,7 @@ def _correct_words(name: str) -> Meaning | None:
 @functools.lru_cache(maxsize=1 << 12)
 def _nearest_word(word: str) -> str:
     """Return the only word of known examination names that begins with ``word`` or differs from it by one letter.
-    ``word`` itself is returned where it is known or too short, and where there is no such word or more than one."""
+    ``word`` itself is returned if it is known or too short, or if there is no such word or more than one."""
     words = _listed_words()
     if word in _known_words() or len(word) < _LEAST_COMPLETED:
         return word
@@ -570,8 +586,8 @@ def _nearest_word(word: str) -> str:
 
 @functools.cache
 def _known_words() -> frozenset[str]:
-    """Return the words of the known examination names and of the tables by which names are read; some of these are cut
-    ("gastro")."""
+    """Return the words of the known examination names and of the tables by which names are read. The tables have
+    beginnings of words too ("gastro")."""
     tables = (shipped_text(__package__, "data", f"{name}.yaml") for name in ("naming", "standard_names", "imaging"))
     return _listed_words().union(_WORD.findall(" ".join(tables).casefold()))
 
@@ -585,24 +601,24 @@ def _listed_words() -> frozenset[str]:
 def _match_kind(name: str) -> Meaning | None:
     """Read a name of a kind whose members have no billing codes, such as "Foovirus antibody" (antibody to any virus):
     it means the examination whose code is used for all of them. None for any other name. The match is an ``analyte``,
-    so that two names of a kind stay different quantities."""
-    term = next((known for pattern, known in _UNLISTED_KINDS if compiled(pattern).match(_respell(name))), None)
-    return Meaning((examinations().terms[term],), "analyte", whole=False) if term else None
+    so that two names of one kind stay different quantities."""
+    kind = next((known for pattern, known in _UNLISTED_KINDS if compiled(pattern).match(_respell(name))), None)
+    return Meaning((examinations().terms[kind],), "analyte", whole=False) if kind else None
 
 
 # Classes, and what is no examination.
 
 
 def class_of(term: Term) -> str:
-    """Return the class of an examination, such as ``culture`` or ``ct``. Names without a price of their own get the
-    median price of their class."""
+    """Return the class of an examination, such as ``culture`` or ``ct``. Other names of a class, which have no price of
+    their own, get the median price of its examinations."""
     class_of_kind = {"laboratory": "laboratory test", "microbiology": "culture"}
     return _class_in(term.name) or class_of_kind.get(term.kind, term.kind)
 
 
 def _class_in(name: str) -> str:
-    """Return the class that a name says, even where no examination is known: a modality, ``biopsy``, ``culture``, ...;
-    empty for none."""
+    """Return the class that a name states, even where no examination is known: a modality, ``biopsy``, ``culture``,
+    ...; empty for none."""
     plain = _respell(name)
     if (kind := whole_kind(name)) is not None:
         return "laboratory test" if kind == "laboratory" else kind
@@ -623,8 +639,8 @@ def whole_kind(name: str) -> str | None:
 
 def no_examination(name: str, is_unread: bool = False) -> bool:
     """Whether a name means something that is no examination: a remark, an intervention, a history, or nothing at all.
-    Of a name that nothing else is known of (``is_unread``) a word of a fee, a supply or a treatment ("rental") suffices
-    if no word tells of an examination."""
+    If nothing else was understood of the name (``is_unread``), a word for a fee, a supply or a treatment ("rental") is
+    enough, unless another word tells of an examination."""
     plain, is_known = normalise(name), examinations().knows(name) or modality(name) is not None
     is_service = is_unread and bool(_PATTERN.service.search(plain)) and not _PATTERN.examined.search(plain)
     return not is_known and (not plain or is_service or _PATTERN.no_examination.fullmatch(plain) is not None)
@@ -664,4 +680,5 @@ def is_specimen(words: str) -> bool:
 def quantity_words(name: str) -> frozenset[str]:
     """Return the distinguishing words of a quantity, without words for blood: it is the same in serum, plasma and whole
     blood. A LOINC name is translated first."""
-    return words_of((translate(name).clinical or (name,))[0]) - BLOOD
+    clinical_name, *_ = translate(name).clinical or (name,)
+    return words_of(clinical_name) - BLOOD
