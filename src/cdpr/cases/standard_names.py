@@ -36,12 +36,13 @@ def translate(name: str) -> Translation:
         kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
         specimen = _name_specimen(culture["system"]) or "Blood"
         return Translation((f"{specimen} {kind}culture", f"{kind or 'Bacterial '}culture"))
-    # Divide the name into its axes.
-    match = next(filter(None, (compiled(name).fullmatch(plain) for name in _TABLE["names"])), None)
+    # Divide the name into its axes, by the first form of names that fits.
+    matches = (compiled(form).fullmatch(plain) for form in _TABLE["names"])
+    match = next(filter(None, matches), None)
     if match is None:
         return Translation()
     axes = dict.fromkeys(("property", "share", "panel", "system", "method"), "") | match.groupdict("")
-    axes["challenge"] = name.partition(" post ")[2]
+    _, _, axes["challenge"] = name.partition(" post ")  # what was given before the test: "glucose"
     # Write the component in a clinician's words.
     component, system = rewrite(axes["component"], _WORDS), _name_specimen(axes["system"])
     if axes["panel"] and not _PATTERN.genome.search(component):
@@ -52,26 +53,30 @@ def translate(name: str) -> Translation:
         component += " culture"
     elif _PATTERN.genome.search(component):
         component = _PATTERN.genome.sub("viral load" if "/" in axes["property"] else "PCR", component)
-    # Wordings by the rules of the table, then "specimen component" and variants of it.
+    # More parts, for the rules of the table: ``manner`` and ``pair`` join two axes; ``whole`` is what a share is of,
+    # such as "Hemoglobin" for "/Hemoglobin.total".
     quantity = axes | {"component": component, "specimen": system, "manner": axes["method"] + component}
     quantity |= {"pair": f"{axes['share']}|{component}", "whole": axes["share"][1:].removesuffix(".total")}
+    # Names by these rules, then "specimen component" and variants of it.
     plainest = [f"{system} {component}"] if system else [component, f"Serum {component}"]
     names = [*_by_rule("closer", quantity), *plainest]
-    # A microbe is the same everywhere, and a panel mostly says itself of what it is.
-    own = axes["panel"] and not system.endswith("fluid")
-    if system.endswith(" blood") or own or component.endswith(("Antibody", "Antigen", "PCR", "toxin", "viral load")):
+    # Without the specimen: a panel mostly has it in its name, and what is found of a microbe is the same everywhere.
+    is_panel = axes["panel"] and not system.endswith("fluid")
+    of_microbe = component.endswith(("Antibody", "Antigen", "PCR", "toxin", "viral load"))
+    if system.endswith(" blood") or is_panel or of_microbe:
         names.append(component)
+    # A clotting factor also by its name alone.
     if "actual" in axes["share"] or axes["system"] == "Platelet poor plasma":
         names.append(re.sub(r" (?:Antigen|activity)\b", "", component))
-    names += [_PATTERN.strain.sub("", wording) for wording in names]  # without the strain of a microbe
-    names += [re.sub(r"\bvirus ", "", wording) for wording in names]
+    names += [_PATTERN.strain.sub("", known) for known in names]  # without the strain of a microbe
+    names += [re.sub(r"\bvirus ", "", known) for known in names]
     return Translation(tuple(dict.fromkeys(names)), tuple(_by_rule("wider", quantity)))
 
 
 def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
-    """Return the names that the first matching rule of a table gives for a quantity. ``quantity`` has the parts of a
-    LOINC name (``component``, ``property``, ...); a rule has a regular expression for some of them. Empty where no rule
-    matches."""
+    """Return the names that the first matching rule of a table gives for a quantity; empty where no rule matches.
+    ``quantity`` has the parts of a LOINC name (``component``, ``property``, ...). A rule has regular expressions for
+    some of these parts, and the names."""
     for rule, wordings in _TABLE[table]:
         if all(re.search(pattern, quantity[axis]) for axis, pattern in rule.items()):
             return [wording.format(**quantity) for wording in wordings]

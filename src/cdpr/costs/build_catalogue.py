@@ -14,8 +14,8 @@ from ..settings.datasets import FeeSchedules
 from .catalogue import COLUMNS, SHIPPED, TABLES, Price, load_catalogue
 from .fee_schedules import NATIONAL, Schedule, read_clfs, read_opps, read_pfs
 
-SCHEDULES = ("CLFS", "PFS", "OPPS")
-FILES = ("clfs", "pfs", "gpci", "opps")
+SCHEDULES = ("CLFS", "PFS", "OPPS")  # kinds of fee schedules: laboratory, physicians, hospital outpatients
+FILES = ("clfs", "pfs", "gpci", "opps")  # the user's files: one for each kind, and geographic indices for the PFS
 _MOST_LISTED = 100  # rejected rows of one file in the report
 
 
@@ -57,11 +57,10 @@ def examination_codes() -> list[SimpleNamespace]:
 def write_catalogue(
     folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
 ) -> list[str]:
-    """Write a catalogue of prices to ``folder`` from ``schedules`` (by kind, such as ``CLFS``). Returns the
-    examinations whose price was not set by a schedule.
+    """Write a catalogue of prices to ``folder`` from ``schedules`` (by kind, such as ``CLFS``).
 
-    Such an examination keeps its price in ``before``: its schedule is missing, or has no price for its code. Raises
-    TableError for an examination that has no price there either.
+    Returns the examinations whose price was set by no schedule: theirs is missing, or has no price for their code. They
+    keep their price in ``before``. Raises TableError for an examination that has no price there either.
     """
     unchanged: list[str] = []
     rows: list[dict[str, object]] = []
@@ -70,6 +69,7 @@ def write_catalogue(
         # The price by the schedule, else the earlier one.
         usd = schedule.rate(coded.hcpcs) if schedule else None
         if schedule and usd is not None:
+            # The arguments are in the order of Price's fields; "name" is how the examination was matched.
             origin = schedule.source, schedule.year, coded.billing_group
             fit = schedule.locality, coded.confidence, price.office if price else None
             price = Price(coded.examination, coded.hcpcs, usd, *origin, "name", *fit)

@@ -23,13 +23,13 @@ from ..files import TableError, read_table
 from ..settings.schema import Costs
 
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
-CONFIDENCES = ("exact", "representative", "proxy")
-TABLES = ("catalogue.csv", "paper_prices.csv")
+CONFIDENCES = ("exact", "representative", "proxy")  # how well a billing code fits, the best first
+TABLES = ("catalogue.csv", "paper_prices.csv")  # of a catalogue
 SHIPPED = Path(__file__).parent  # the folder of the shipped catalogue
 _ORIGIN = ("source", "year", "locality")
 COLUMNS = ("examination", "hcpcs", "rate_usd", *_ORIGIN, "billing_group", "confidence", "office_usd")
 NO_GROUP = "none"  # in overrides: the examination leaves its billing group
-_AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")
+_AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")  # US dollars below a million
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,17 @@ class Catalogue:
     def find(self, exam_key: str) -> Price | None:
         """Return the price of the examination that a name means; None where neither the catalogue nor the user has one.
 
-        A name that joins several examinations costs their sum. The user's overrides come first: that of the name, then
-        that of the examination it means. An analyte with such a price stays in the billing group of its panel.
+        A name that joins several examinations costs their sum. The user's overrides come first: the one for the name,
+        then the one for the examination that it means. An analyte with an override stays in the group of its panel.
         """
         sense = meaning(exam_key)
         price = None if sense.kind else self.total(sense)
         names = (normalise(examinations().general_name(name)) for name in plainer_names(exam_key))
-        # The user's price of this name, in the plainest spelling that has one.
+        # The user's price for the name, for the first of its spellings that has one.
         override = next((self.overrides[name] for name in names if name in self.overrides), None)
         if override is not None or price is None:
             return override
-        override = self.overrides.get(normalise(price.examination))  # of the examination that is meant
+        override = self.overrides.get(normalise(price.examination))  # for the examination that is meant
         if override is None:
             return price
         return replace(override, group=override.group or (price.group if price.how == "analyte" else None))
@@ -122,9 +122,9 @@ class Catalogue:
 def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None) -> Price:
     """Return the price of one examination in US dollars, by ``catalogue`` or by default by the shipped one.
 
-    The physical examination is free. Otherwise the price is the first of: the user's override, the paper's own price
-    (if the setting ``price_map`` says so), the catalogue's, the median of its class (unless ``class_rates`` is off),
-    the fallback. A name that means no examination costs nothing.
+    The physical examination is free, and so is a name that means no examination. Otherwise the price is the first of:
+    the user's override, the paper's own price (if the setting ``price_map`` says so), the catalogue's, the median of
+    the examination's class (unless the setting ``class_rates`` is off), the setting ``fallback_usd``.
     """
     catalogue = catalogue or load_catalogue(place_of_service=settings.place_of_service)
     price = None if is_physical(exam_key) else catalogue.find(exam_key)
@@ -141,16 +141,16 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None)
         return Price("", "", 0.0, "no examination", "", None, "none")
     rate = catalogue.class_rates.get(kind) if settings.class_rates else None
     coded = catalogue.total(meaning(exam_key))
-    if rate is not None and coded is not None:  # "CT + echocardiogram": the one has a code, the other a class
+    if rate is not None and coded is not None:  # "CT + echocardiogram": the second has a code, the first only a class
         return replace(rate, usd=round(rate.usd + coded.usd, 2), source=f"{coded.source} + {rate.source}")
     return rate or Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
 
 
 @functools.cache
 def load_catalogue(folder: Path | None = None, place_of_service: str = "outpatient") -> Catalogue:
-    """Read the catalogue in ``folder``, by default the shipped one. With another ``place_of_service`` than
-    ``outpatient`` procedures have their price in a physician's office, where the table has one. Raises TableError for a
-    table that cannot be read."""
+    """Read the catalogue in ``folder``, by default the shipped one. Unless ``place_of_service`` is ``outpatient``, a
+    procedure has its price in a physician's office, if the table has one. Raises TableError for a table that cannot be
+    read."""
     folder = folder or SHIPPED
     prices: dict[str, Price] = {}
     for where, row in read_table(folder / TABLES[0], COLUMNS):
@@ -167,9 +167,9 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     """Return the catalogue with the user's prices added, which come before all others. ``path`` is a CSV file
     ``examination,price_usd,billing_group`` in US dollars.
 
-    A price for a known examination holds for all its spellings, for any other name under this name; both also with a
-    side or a final remark. The price of a panel holds for the analytes that are billed within it. Rows without a price
-    are skipped, so that a table for review can be filled in step by step.
+    The price of a known examination holds for all its spellings, that of any other name for this name alone; both hold
+    also where a side or a final remark is added to the name. The price of a panel holds for the analytes that are
+    billed within it. Rows without a price are skipped, so that a table for review can be filled in step by step.
 
     An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never repeat
     a name, because names that come from notes may be a patient's words. Raises TableError for a file that cannot be

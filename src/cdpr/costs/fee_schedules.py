@@ -23,23 +23,23 @@ from xml.etree.ElementTree import ParseError
 
 from ..files import TableError, csv_records, parse_yaml, shipped_text
 
-CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")
+CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")  # a billing code (HCPCS)
 _BINARY_BYTE = re.compile(rb"[\0-\x08\x0e-\x1f]")
 Row = tuple[int, list[str]]  # the line that it begins on, and its cells
 Cells = dict[str, str]  # cells of a row by the names of their columns
-NATIONAL = "national"
+NATIONAL = "national"  # the locality of prices that hold in the whole country
 _CODE_WITH_MODIFIER = re.compile(rf"(?P<code>{CODE.pattern})(-(?P<modifier>[A-Z0-9]{{2}}))?")
 _MODIFIER = re.compile(r"([A-Z0-9]{2})?")
 _AMOUNT = re.compile(r"\$?((\d+|\d{1,3}(,\d{3})+)(\.\d*)?|\.\d+)")
 _DATE = re.compile(r"20\d\d(0[1-9]|1[0-2])\d\d")
 _YEAR = re.compile(r"\bCY\s*(20\d\d)\b")
 _CENT = Decimal("0.01")
-_DEAREST = Decimal(9_999_999)  # US dollars; dearer is a date or a number of another kind
-_LEAST_JUDGED = 50  # rates from which on a schedule is judged as a whole
-_FEW_SHARE = 0.1  # share of rows that may differ from the others in what all should share
+_DEAREST = Decimal(9_999_999)  # US dollars; a higher number is a date or something else
+_LEAST_JUDGED = 50  # with fewer rates a schedule is not checked by what they have in common
+_FEW_SHARE = 0.1  # largest share of rows that differ from the others in a cell that should be the same in all
 _LAYOUT = parse_yaml(shipped_text(__package__, "fee_schedules.yaml"))
 _UNITS, _INDICES = _LAYOUT["units"], _LAYOUT["indices"]
-_ASK_FOR_NAMES = "do the columns stand under their names?"
+_ASK_FOR_NAMES = "do the columns stand under their names?"  # the end of messages about implausible columns
 
 
 # Tables as published: CSV files and workbooks with titles, stacked headers and footnotes.
@@ -48,9 +48,10 @@ _ASK_FOR_NAMES = "do the columns stand under their names?"
 class Table:
     """A table in a published file, which may have titles, headers over several rows, and footnotes.
 
-    ``header`` are names of columns, of which the last is the column of codes. The table begins below the first row that
-    has all of these. Rows above it belong to the names of columns, except titles, which fill a single cell. Remarks and
-    repeated headers are left out of ``rows``. Raises TableError where no row has all names.
+    The header is the first row that has all names ``header``; the last of these is the column of codes. Rows above the
+    header are ``titles``; those with several filled cells are the beginning of the columns' names. ``rows`` are the
+    rows below, without remarks (a single filled cell) and repeated headers. Raises TableError where no row has all
+    names.
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], *header: str, kind: str):
@@ -68,7 +69,7 @@ class Table:
         if early:
             problem = f"{len(early)} rows of codes stand above the header (line {self.line})"
             raise TableError(f"{path}:{early[0]}: {problem}; use the file as published")
-        # Join names that are spread over several rows.
+        # The name of a column is what all rows of the header have in it, from top to bottom.
         stacked = [row for row in self.titles if not _is_remark(row)] + [last_header]
         self.names = [plain(" ".join(row[i] for row in stacked if i < len(row))) for i in range(width)]
         # The rows below, filled up to the width of the header.
@@ -90,8 +91,8 @@ class Table:
 
     def find_part(self, part: str) -> str:
         """Return the name of the one column whose name contains ``part``. Medicare publishes its geographic cost
-        indices twice, with and without the legal minimum: a column named "WITHOUT ..." is passed over if there is
-        another. Raises TableError for none and for several."""
+        indices twice, with and without the legal minimum: of several columns those named "WITHOUT ..." do not count.
+        Raises TableError where none or several are left."""
         columns = [name for name in self.names if part in name]
         columns = [name for name in columns if "WITHOUT" not in name] or columns
         if len(columns) != 1:
@@ -115,7 +116,8 @@ def read_csv(path: Path) -> list[Row]:
     try:
         return [(line, [cell.strip() for cell in row]) for line, row in csv_records(io.StringIO(text, newline=""))]
     except csv.Error as error:
-        raise TableError(f"{path}:{error.args[1]}: not CSV ({error.args[0]}); is the file whole?") from error
+        message, line = error.args  # as ``csv_records`` raises it
+        raise TableError(f"{path}:{line}: not CSV ({message}); is the file whole?") from error
 
 
 def read_sheet(path: Path) -> list[Row]:
@@ -302,9 +304,8 @@ def read_pfs(
     Schedule.
 
     price = (work x PW + practice expense x PE + malpractice x MP) x conversion factor. PW, PE and MP are the indices of
-    the ``locality`` (1 for national prices), which the file ``gpci`` of the same year has. The price of imaging is at
-    most the price by the units of the hospital outpatient payment: so computed, it equals the published imaging cap
-    (OPPSCAP) to the cent.
+    the ``locality`` (1 for national prices), which the file ``gpci`` of the same year has. The price of imaging has a
+    cap, computed likewise from the units of hospital outpatient payment: to the cent the published one (OPPSCAP).
 
     ``conversion_factor`` is US dollars per unit, by default the one in the file. Codes that Medicare does not pay by
     these units (all laboratory tests among them) are left out. Raises TableError for a file that cannot be used, and
@@ -325,7 +326,7 @@ def read_pfs(
 
     def in_usd(*units: Decimal) -> Decimal:
         """Convert units of work, practice expense and malpractice to US dollars, by the indices of the locality and the
-        factor."""
+        conversion factor."""
         return sum((unit * index for unit, index in zip(units, indices, strict=True)), Decimal(0)) * factor
 
     def price(cells: Cells) -> Decimal | str:
@@ -339,7 +340,7 @@ def read_pfs(
         if cells["STATUS CODE"] not in _LAYOUT["paid"]:
             return f"status {cells['STATUS CODE'] or 'blank'}"
         usd, cap = in_usd(work, expense, malpractice), in_usd(work, capped_expense, capped_malpractice)
-        if capped_expense and cap < usd:  # only imaging that is capped has such units
+        if capped_expense and cap < usd:  # only imaging with a cap has units for it
             schedule.notes["rows at the imaging cap"] += 1
             return cap
         return usd if total else "no units"
@@ -405,8 +406,8 @@ def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
     """Raise TableError unless the indices in ``table`` are of this ``year``. Their year is in the names of the columns,
     else in the titles, else in the name of the file. An empty ``year`` is not checked."""
     texts = (" ".join(columns), " ".join(cell for row in table.titles for cell in row), table.path.name)
-    # The years in the first of these texts that has any.
-    years = set(next(filter(None, (re.findall(r"20\d\d", text) for text in texts)), []))
+    years_by_text = (re.findall(r"20\d\d", text) for text in texts)
+    years = set(next(filter(None, years_by_text), []))  # in the first text that has any
     if year and years != {year}:
         problem = f"indices of {' and '.join(sorted(years)) or 'no stated year'} beside relative values of {year}"
         raise TableError(f"{table.path}:{table.line}: {problem}; set data.fee_schedules.gpci to that year's file")

@@ -17,18 +17,19 @@ from ..job import Job
 from ..settings.schema import Costs, Settings
 from .catalogue import Catalogue, Price, load_catalogue, price_of, with_overrides
 
-POOLED = "(names that only the source uses)"
+POOLED = "(names that only the source uses)"  # in place of names that may be a patient's words
 COVERAGE_COLUMNS = (
     *("exam_key", "cases", "names", "examination", "hcpcs", "price_usd", "catalogue_usd", "paper_usd"),
     *("source", "year", "locality", "billing_group", "confidence", "how"),
 )
 REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
+# By the setting ``group_price``: computes the price of a billing group from those of its examinations.
 _GROUP_PRICE: dict[str, Callable[[Iterable[float]], float]] = {
     "max": max,
     "sum": lambda usd: round(math.fsum(usd), 2),
     "first": lambda usd: next(iter(usd)),
 }
-_LEAST_SCORE = 75  # of 100, below which a name has no nearest known one
+_LEAST_SCORE = 75  # of 100: the least similarity for which a known name is shown as the nearest one
 
 
 def map_costs(settings: Settings, job: Job) -> None:
@@ -100,14 +101,15 @@ def charge(case: CaseRecord, ordered: Collection[str], exam_key: str) -> float:
     An examination that was requested before, or whose billing group was paid with another one, costs nothing. Raises
     KeyError for an examination without a price.
     """
-    group = case.exam_billing_group.get(exam_key)
-    paid = exam_key in ordered or (group is not None and any(case.exam_billing_group.get(k) == group for k in ordered))
-    return 0.0 if paid else case.exam_cost_map[exam_key]
+    groups = case.exam_billing_group
+    group = groups.get(exam_key)
+    is_paid = exam_key in ordered or (group is not None and any(groups.get(earlier) == group for earlier in ordered))
+    return 0.0 if is_paid else case.exam_cost_map[exam_key]
 
 
 def whole_record_usd(case: CaseRecord) -> float:
     """Sum the US dollars of all examinations of a record, each billing group charged once."""
-    # An examination without a group is one of its own.
+    # An examination without a group is a group of its own.
     groups = {case.exam_billing_group.get(exam) or (exam,): usd for exam, usd in case.exam_cost_map.items()}
     return math.fsum(groups.values())
 
@@ -118,10 +120,10 @@ def coverage(
     """Make a table of prices with a row for each examination, sorted by its key, as dictionaries with the columns
     :data:`COVERAGE_COLUMNS`. ``counts`` has the number of cases by examination.
 
-    ``price_usd`` is the examination's own price, before it is billed with others; ``catalogue_usd`` is the catalogue's
-    price and ``paper_usd`` the paper's, empty where there is none. With ``pool_unknown``, names of unknown examinations
-    are pooled to one row for each way of pricing, because a heading of a note may be a patient's words. A pooled row
-    has the mean price over cases, and in ``names`` the number of its names.
+    ``price_usd`` is the examination's price when it is billed alone, ``catalogue_usd`` the catalogue's price and
+    ``paper_usd`` the paper's, empty where there is none. With ``pool_unknown``, names of unknown examinations are
+    pooled to one row for each way of pricing, because a heading of a note may be a patient's words. A pooled row has
+    the mean price over cases, and in ``names`` the number of its names.
     """
     rows: list[dict[str, Any]] = []
     pools: dict[str, list[dict[str, Any]]] = {}
@@ -137,8 +139,9 @@ def coverage(
             "paper_usd": catalogue.paper.get(price.examination, ""),
             "billing_group": price.group or "",
         }
-        is_pooled = pool_unknown and not _is_known(key)  # unknown names may be a patient's words
-        (pools.setdefault(price.how, []) if is_pooled else rows).append(row)
+        is_pooled = pool_unknown and not _is_known(key)
+        destination = pools.setdefault(price.how, []) if is_pooled else rows
+        destination.append(row)
     # One row for each way of pricing, with the mean price over cases.
     for how, pool in sorted(pools.items()):
         cases = sum(row["cases"] for row in pool)
@@ -179,14 +182,15 @@ def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
         return None  # "serum" resembles every examination of serum
     known = _index_names(catalogue)
     best = process.extractOne(normalise(name), known.keys(), scorer=fuzz.token_sort_ratio, score_cutoff=_LEAST_SCORE)
-    return (known[best[0]], round(best[1], 1)) if best else None  # (spelling, similarity, index)
+    spelling, similarity, _ = best or ("", 0.0, 0)
+    return (known[spelling], round(similarity, 1)) if best else None
 
 
 @functools.lru_cache(maxsize=4)
 def _index_names(catalogue: Catalogue) -> dict[str, str]:
-    """Return the names of all priced examinations by each of their normalised spellings, and each quantity that they
-    report under its own name."""
-    # A canonical or other name replaces a part.
+    """Return names by their normalised spelling: the name of each priced examination by all of its spellings, and that
+    of each quantity that an examination reports."""
+    # Where a quantity and an examination have the same spelling, the examination, which is added later, is kept.
     known = {normalise(part): part for term in examinations().terms.values() for part in term.parts}
     known |= {normalise(name): name for name in catalogue.prices}
     return known | {name: term.name for name, term in examinations().spellings.items() if term.kind != "physical"}
