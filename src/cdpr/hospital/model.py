@@ -53,9 +53,9 @@ class Finding:
 
     ``table[d, s]`` is P(state s | disease d), shape [diseases, states]. A text shows state s as a number drawn from
     ``intervals[s]``, or as the phrase ``wording[s]``. A wording may be a tuple with one phrase for each hospital
-    (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms`` says which organism a
-    culture grows in a state: its number and name by the index of the state. ``mention`` and ``line`` are for a symptom:
-    the history of a patient mentions it with this probability, in the line with this heading.
+    (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms`` has, by the index of a
+    state, the number and name of the organism that a culture grows in it. ``mention`` and ``line`` are for a symptom:
+    the probability that the history of a patient mentions it, and the heading of the line that does.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Site:
     """One hospital: which patients it has, and how it writes.
 
     ``weights`` are P(disease), shape [diseases]; ``availability`` is P(a record has the examination), shape
-    [examinations]. ``number`` is part of the seeds of its patients.
+    [examinations]. ``number`` is part of its patients' random seeds, so that no two sites have the same patients.
 
     How it writes: ``column`` is the index of its phrase in :attr:`Finding.wording`. ``labels`` is the attribute of
     :class:`Measure` (``label``, ``short`` or ``long``) that it prints as the name of a quantity. ``names`` is the index

@@ -37,8 +37,8 @@ class Interpreter:
         """Group the findings of the presentation by the heading of their line, and note the state of each that has no
         words. Patterns of phrases are compiled later, at first use."""
         self.site = site
-        # By the source of a text (:meth:`_read_phrases`): a pattern of its phrases, and the name of the finding and the
-        # state that each phrase means.
+        # By the source of a text, a heading or an examination: a pattern of the phrases that it may have, and for each
+        # phrase the name of the finding and the state that it means.
         self._vocabularies: dict[str, tuple[re.Pattern[str], dict[str, tuple[str, int]]]] = {}
         self._findings_by_line: dict[str, list[Finding]] = {}
         # A history lists only what is present, so a condition that it leaves out has the state without words.

@@ -11,8 +11,8 @@ from ..settings.datasets import DATASETS
 from ..settings.schema import HospitalSettings, Settings
 from .model import Hospital, load_hospital
 
-_THREADS = 2  # as the job has (rules/data.smk)
-WRITTEN = tuple(name for name, entry in DATASETS.items() if entry.writer)
+_THREADS = 2  # processes that write; the job has as many cores (rules/data.smk)
+WRITTEN = tuple(name for name, entry in DATASETS.items() if entry.writer)  # data sets that the hospital can write
 Writer = Callable[[Hospital, str, Path, int, int], None]
 """A function that writes the files of a data set. Its arguments: the model of the hospital, the name of the data set,
 the folder, the number of patients or cases, the seed."""

@@ -37,7 +37,7 @@ class Patient:
     def generator(self, purpose: int) -> np.random.Generator:
         """Make a new random number generator for one ``purpose`` (any whole number from 0). Generators for different
         purposes are independent."""
-        return np.random.default_rng([*self.seed, 1 + purpose])  # seeds that end with 0 draw the patient
+        return np.random.default_rng([*self.seed, 1 + purpose])  # a seed that ends with 0 draws the patient itself
 
 
 @functools.cache

@@ -18,13 +18,13 @@ from .sample import Patient, physical_text, sample_patient, write_analytes, writ
 
 _DATA = read_data("clinicalbench")
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
-# The private hospital's categories of kinds of examinations; other kinds are their own category.
+# The private hospital's category for a kind of examinations; for any other kind it is the name of the kind.
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 # Columns of ``cases.csv`` for the sections of the case summary after the first one (``SECTIONS[1:]``), in their order.
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
 _BENCHMARK_NAMES_EVERY = 10  # every tenth case names its examinations as the real benchmark does
 # Purposes of a patient's random number generators (:meth:`Patient.generator`): the style of the case, and the name of
-# its diagnosis in the benchmark's and in the private format. Any numbers do that no other purpose has.
+# its diagnosis in the benchmark's and in the private format. Any number will do that no other purpose has.
 _STYLE_STREAM, _NAME_STREAM, _PRIVATE_NAME_STREAM = 905, 903, 904
 # Shares of cases whose diagnosis is named by an alias, in these two formats.
 _ALIAS_SHARE, _PRIVATE_ALIAS_SHARE = 0.3, 0.4
@@ -32,7 +32,7 @@ _ALIAS_SHARE, _PRIVATE_ALIAS_SHARE = 0.3, 0.4
 
 def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
     """Write ``cases`` patients of the data set ``dataset`` in the format of ClinicalBench to ``OUT_DIR/DATASET.json``.
-    The data set is ``clinicalbench``, or ``textbook`` with cases in the styles of all hospitals."""
+    The data set is ``clinicalbench``, or ``textbook``, whose cases are in the styles of all hospitals."""
     site = hospital.site(dataset)
     records = []
     for index in range(cases):

@@ -28,14 +28,14 @@ COLUMNS: dict[str, list[str]] = _DATA["columns"]
 # and that a value has the second item number of its label.
 SECOND_ADMISSION, NO_ADMISSION_ID, REPEATED, _TWIN_SHARE = 0.12, 0.26, 0.35, 0.05
 # Purposes of a patient's random number generators (:meth:`Patient.generator`): the person, the stay, the discharge
-# note. Any numbers do that no other purpose has.
+# note. Any number will do that no other purpose has.
 _PERSON_STREAM, _STAY_STREAM, _NOTE_STREAM = 900, 901, 902
-# The real years behind the shifted dates, in groups of three, as the column ``anchor_year_group`` says them.
+# The real years behind the shifted dates, in groups of three, as the column ``anchor_year_group`` writes them.
 _YEAR_GROUPS = ("2011 - 2013", "2014 - 2016", "2017 - 2019")
-# The second item number of some quantities, which has the same label, as in the real dictionary; by the first number.
+# As in the real dictionary, some quantities have a second item number with the same label; here by their first number.
 TWINS: dict[int, int] = _DATA["twins"]
 
-Tables = dict[str, list[dict]]
+Tables = dict[str, list[dict]]  # rows by the name of their table
 
 
 def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, seed: int) -> None:
@@ -160,7 +160,7 @@ class _Admission:
             # Repeats come after the first day and show recovery: an importer that reads them reads the future.
             recovered = []
             for finding in exam.findings:
-                commonest = int(np.argmax(finding.table.mean(axis=0)))
+                commonest = int(np.argmax(finding.table.mean(axis=0)))  # the commonest state over all diseases
                 recovered.append(write_measure(finding, commonest, self.site, self.rng))
             self._add_specimen(exam, recovered, self.admit + timedelta(hours=float(self.rng.uniform(30, 80))))
         return analytes
