@@ -19,8 +19,9 @@ from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, 
 from .texts import is_absent, one_line, patterns, phrases
 
 _WORDS, _PATTERN = phrases("agentclinic"), patterns("agentclinic")
-_HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]  # silent: names that say nothing ("Findings")
-_PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
+# Words of which headings consist ("blood", "tests"), and names that say nothing ("findings").
+_HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
+_PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")  # of a case
 
 
 def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
@@ -127,7 +128,7 @@ def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[
 def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
     """Whether ``name`` only groups the examinations in ``content``: it has only general words ("Blood Tests"), or the
     name of each of them repeats it ("Biopsy" above "Skin Biopsy" and "Liver Biopsy")."""
-    # Below the name of an examination there may be nothing but "Findings" or "Result".
+    # With nothing but "Findings" or "Result" below it, the name is that of an examination.
     if all(normalise(inner) in _SILENT for inner in content):
         return False
     heading = normalise(name)
@@ -151,9 +152,10 @@ def _join_names(name: str, content: Mapping[str, Any]) -> str:
 def _is_body_part(name: str, method: str) -> bool:
     """Whether ``name`` is a part of the body that the examination ``method`` above it was applied to: a knee below
     "X-rays", a lymph node below "Biopsy"."""
-    if modality(name) or not names_no_place(method):  # the name of a method itself, or one that has a body part already
+    # The name may be that of a method itself, or the method above may name a part of the body already.
+    if modality(name) or not names_no_place(method):
         return False
-    # For a part of the body, "Knee X-rays" is an examination of the same class as "X-rays".
+    # With a part of the body the method is an examination of the same class: "Knee X-rays".
     terms = meaning(f"{name} {method}").terms
     return bool(terms) and all(class_of(term) == meaning(method).kind for term in terms)
 

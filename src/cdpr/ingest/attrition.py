@@ -14,9 +14,9 @@ from .texts import phrases, quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
 RULES: tuple[str, ...] = tuple(phrases("attrition")["rules"])
-_FREQUENT = 0.1  # share of the cases, above which a rule gets a warning
-_EXAMPLES = 3  # of one warning
-_LISTED = 20  # dropped cases of one rule
+_FREQUENT = 0.1  # a rule that drops a larger share of the cases gets a warning
+_EXAMPLES = 3  # most cases that one warning shows
+_LISTED = 20  # most dropped cases that are listed for one rule
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,9 @@ class Leak(BaseModel, frozen=True, extra="forbid"):
 
 class AttritionReport(BaseModel, frozen=True, extra="forbid"):
     """The counts of an import (:class:`Attrition`) as numbers only; it is written to and read from ``*.report.json``.
+    ``funnel`` has a step for each rule that dropped a case.
 
-    Raises ValueError where the cases read, minus those that each rule dropped, are not the cases kept.
+    Raises ValueError where the cases read, minus those that the rules dropped, are not the cases kept.
     """
 
     dataset: str
@@ -86,8 +87,8 @@ class Attrition:
     ``read`` and ``kept`` are numbers of cases, ``splits`` the kept cases by split. ``incidents`` are all dropped cases
     and all leaks; they have identifiers and words of the cases, and are as confidential as these. ``events`` counts
     what happened to rows and texts, by a description ("laboratory rows without a result"). ``warnings`` are sentences
-    for the user. ``tables`` has an entry for each table of the source: 1200 for a table of 1200 rows that are not
-    counted further, or "laboratory rows" for one whose rows are counted in ``events`` by descriptions that begin so.
+    for the user. ``tables`` has an entry for each table of the source: its number of rows, or for a table whose rows
+    are counted in ``events`` the words with which their descriptions begin ("laboratory rows").
     The result of :meth:`report` has numbers only.
     """
 
@@ -113,7 +114,7 @@ class Attrition:
         self.incidents.append(Incident(case, what, action, place, name))
 
     def warn(self, what: str) -> None:
-        """Add a warning, ``what``, that a part of the data may be lost; it becomes part of the report."""
+        """Add a warning that a part of the data may be lost, with the words ``what``; the report will have it."""
         self.warnings.append(f"WARNING: {what}")
 
     def count(self, event: str, number: int = 1) -> None:
@@ -122,8 +123,8 @@ class Attrition:
             self.events[event] += number
 
     def counts_after(self, prefix: str) -> Counter[str]:
-        """Return the counts of the events whose description begins with ``prefix``, by the rest of the description. The
-        event "laboratory rows used" has the count "used" after "laboratory rows"."""
+        """Return the counts of the events whose descriptions consist of ``prefix`` and further words, by these words.
+        With the prefix "laboratory rows" the key "used" has the count of the event "laboratory rows used"."""
         counts = {event: n for event, n in self.events.items() if event.startswith(f"{prefix} ")}
         return Counter({event.removeprefix(f"{prefix} "): n for event, n in counts.items()})
 
@@ -131,8 +132,8 @@ class Attrition:
     def dropped(self) -> dict[str, list[str]]:
         """The identifiers of the dropped cases by rule, in the order of :data:`RULES`. Rules that dropped none are left
         out."""
-        cases = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
-        return {rule: numbers for rule, numbers in cases.items() if numbers}
+        by_rule = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
+        return {rule: cases for rule, cases in by_rule.items() if cases}
 
     def warn_of_frequent_rules(self) -> None:
         """Warn of each rule that drops more than a tenth of the cases, with examples. There is no warning of the last
@@ -189,22 +190,22 @@ class Attrition:
 
     def table_lines(self) -> Iterator[str]:
         """Yield a line for each table: how many rows were read and used, and why the others were not."""
-        for name, rows in self.tables.items():
-            if isinstance(rows, int):
-                yield f"{name}: {rows:,} rows read"
-            else:  # the words with which its events begin
-                counts = self.counts_after(rows)
+        for name, entry in self.tables.items():
+            if isinstance(entry, int):  # the number of rows
+                yield f"{name}: {entry:,} rows read"
+            else:  # "laboratory rows": by itself the event that counts all rows
+                counts = self.counts_after(entry)
                 used = counts.pop("used", 0)
                 others = [f"; {count:,} {reason}" for reason, count in counts.most_common() if count]
-                yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
+                yield f"{name}: {self.events[entry]:,} rows read, {used:,} used{''.join(others)}"
 
     def count_left_out(self) -> None:
         """Count the rows of cases whose note was left out, for each table whose rows are counted in ``events``. These
         rows have no count of their own yet: they are the rows read, less the counts of all other events."""
-        for rows in self.tables.values():
-            if isinstance(rows, str):
-                left_out = self.events[rows] - self.counts_after(rows).total()
-                self.count(f"{rows} of cases whose note was left out", left_out)
+        for entry in self.tables.values():
+            if isinstance(entry, str):  # "laboratory rows": by itself the event that counts all rows
+                left_out = self.events[entry] - self.counts_after(entry).total()
+                self.count(f"{entry} of cases whose note was left out", left_out)
 
     def rows(self) -> list[dict[str, str]]:
         """Return all incidents as rows of a table, sorted by case. Cases without an identifier may give equal rows; all

@@ -20,9 +20,9 @@ from .flat_files import IngestError, as_ingest_errors, as_problems
 from .private import FORMAT, Export, doubtful_cells, make_drafts, read_export
 from .texts import quoted
 
-_TEMPLATE = ("cases.csv", "results.csv", "jsonl/cases.jsonl")
-_SHOWN = 20  # problems of one kind, and names
-_COMMON = 3  # cases that have an unpriced examination, from which on its name is shown although texts are withheld
+_TEMPLATE = ("cases.csv", "results.csv", "jsonl/cases.jsonl")  # files of an example of an export
+_SHOWN = 20  # most problems of one kind, and most names, in the report
+_COMMON = 3  # an unpriced examination that so many cases have is named in the report, also where texts are withheld
 # The description of the format that the command prints, with the columns of its tables.
 LAYOUT = FORMAT["summary"].format(**{name: ", ".join(columns) for name, columns in FORMAT.items() if "columns" in name})
 
@@ -56,9 +56,9 @@ class Report:
     def text(self, show_values: bool = False) -> str:
         """Write the report for a terminal.
 
-        Of a credentialed export it leaves out, unless ``show_values``, all values, the names of columns, and the names
-        of unpriced examinations that few cases have. Names are left out too because a key in JSON, or the first line of
-        a table without a header, may be a patient's words.
+        For a credentialed export, unless ``show_values``, it has no values, no names of columns, and no names of
+        unpriced examinations that few cases have: such a name, a key in JSON, or the first line of a table without a
+        header may be a patient's words.
         """
         quiet = self.credentialed and not show_values
         keys = [list(case.key_pertinent_results_dict) for case in self.cases]
@@ -110,7 +110,7 @@ def _group_by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[s
     kinds: dict[tuple[str, str, str], list[IngestError]] = {}
     for problem in problems:
         shown = problem.without_text() if quiet else problem
-        field = re.sub(r"\[\d+\]", "[]", shown.field or "")  # results[3].value is alike to results[4].value
+        field = re.sub(r"\[\d+\]", "[]", shown.field or "")  # results[3].value and results[4].value are the same field
         kinds.setdefault((shown.path.name, field, shown.remedy), []).append(shown)
     return {kind: sorted(group, key=lambda problem: problem.line or 0) for kind, group in kinds.items()}
 

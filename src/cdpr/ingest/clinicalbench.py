@@ -20,10 +20,11 @@ from .notes import is_reference, physical_results, split_off_examination
 from .texts import LONGEST_NAME, is_absent, language_of, one_line, patterns, phrases, quoted, says_something
 
 _WORDS = phrases("clinicalbench")
-NOTICE: str = _WORDS["notice"]
+NOTICE: str = _WORDS["notice"]  # what the licence of the published cases asks of their users
 _SECTION_NAMES = ["", *_WORDS["headings"]]  # by the number of the heading, which counts from 1
 _PATTERN = patterns("clinicalbench", any_heading=numbered_groups(_WORDS["headings"].values()))
-_BLOCKS = _WORDS["blocks"]  # dictionaries of examinations, each with the name for an examination that has none
+# The parts of a case that have results, each with the name for an examination in it that has none.
+_BLOCKS = _WORDS["blocks"]
 
 
 def repair_backslashes(text: str) -> str:

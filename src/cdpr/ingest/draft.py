@@ -13,8 +13,8 @@ from .leaks import control_leaks, missing_content
 from .summary import build_summary, has_illness, illness_text
 from .texts import is_absent, is_code, language_of, one_line, plain_text, visible
 
-# Events that importers count: headings under which nothing is examined (remarks, treatments, histories, reference
-# ranges), and physical examinations that another heading ended.
+# Events that are counted: entries among the results that examine nothing (remarks, treatments, histories, reference
+# ranges), and physical examinations that end where another heading begins.
 NO_EXAMINATION = "entries that are no examination"
 CUT = "physical examinations that end at a heading of something else"
 
@@ -24,9 +24,9 @@ class Draft:
     """A case as its source has it, before checks and leak control.
 
     ``history`` has texts by section of the case summary; ``results`` and ``physical`` have texts by examination key.
-    ``diagnosis`` is the primary one, ``final_diagnosis`` the source's whole text if it says more. ``subject_key`` is
-    the patient's identifier; if empty, the case's is used. ``language`` is what the source says of it; if it is None,
-    complaint and present illness decide.
+    ``diagnosis`` is the primary one, ``final_diagnosis`` the source's whole text of it, if that has more.
+    ``subject_key`` is the patient's identifier; if empty, the case's is used. ``language`` is the one that the source
+    states; None: it is found from complaint and present illness.
 
     ``rejected`` is the rule by which the importer already found the case unusable, None if it did not. ``where``
     describes the case without a word of it; a warning about a rule that drops many cases quotes it as an example.
@@ -85,7 +85,7 @@ class Import:
         if controlled is None:
             return None
         history, results = controlled
-        # Where every case has a physical examination, it takes another one to make a case.
+        # A case must have an examination; where it needs a physical one anyway, that does not count.
         examinations = set(results).difference(draft.physical if draft.needs_physical else ())
         if rule := missing_content(history, examinations):
             attrition.drop(rule, draft.note_id, draft.where)
@@ -115,7 +115,7 @@ class Import:
         return {visible(key): visible(plain_text(text)) for key, text in results.items()}
 
 
-# The settings of the data set (a `Source`), the import -> its records in any order. Raises IngestError.
+# Takes the settings of the data set (a `Source`) and the import; yields the records in any order. Raises IngestError.
 Importer = Callable[[Any, Import], Iterator[CaseRecord]]
 
 
