@@ -12,10 +12,10 @@ from ..cases.vocabulary import singular
 from ..files import shipped_table
 from .texts import CHINESE, one_line, patterns, phrases, says_something
 
-BLANK = "___"
+BLANK = "___"  # replaces a masked name, as in notes that are de-identified
 _WORDS, _PATTERN = phrases("diagnosis_names"), patterns("diagnosis_names")
-TEST = _PATTERN.test  # words that make the name before them that of a test: "hepatitis antibody"
-_TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])
+TEST = _PATTERN.test  # words after the name of a disease that make it the name of a test: "hepatitis antibody"
+_TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])  # words that give no diagnosis away: "disease"
 _NOTHING = r"(?!)"  # matches no text
 # Between two words of a name: up to three other words of the same sentence.
 _UP_TO_THREE_WORDS = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
@@ -63,9 +63,9 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     - its first entry, without the number: "Severe community acquired pneumonia with sepsis";
     - the disease that the entry names first: "Severe community acquired pneumonia";
     - entry and disease without qualifiers: "community acquired pneumonia";
-    - a known disease at the beginning or end of that disease: "pneumonia"; or of the cause that the entry states
-      ("gout" for an entry "... due to gout");
-    - all aliases of the known diseases among these: "CAP".
+    - a known disease with which this disease begins or ends: "pneumonia"; and one with which the cause that the entry
+      states begins or ends ("gout" for an entry "... due to gout");
+    - all aliases of the known diseases among these names: "CAP".
     """
     whole = one_line(diagnosis)
     entry = next(filter(says_something, _PATTERN.number.split(whole)), whole).strip(" .,;")
@@ -95,7 +95,7 @@ def _diseases_within(phrase: str) -> Iterator[str]:
     endings = {(start, len(words)) for start in range(len(words))}
     for start, end in sorted(beginnings | endings):
         part = " ".join(words[start:end])
-        position = len(" ".join([*words[:start], ""]))  # of the part in the phrase
+        position = len(" ".join([*words[:start], ""]))  # where the part begins in the phrase
         is_known = (len(part) > 3 or part.isupper()) and _lookup_form(part) in _diseases_by_spelling()
         if is_known and not _is_false_friend(phrase, position, position + len(part)):
             yield part
@@ -150,7 +150,7 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     exact = [match.span() for match in _exact_pattern(diagnosis).finditer(text)]
     spans = exact
     if loose:
-        # A single word is no name before the words of a test ("hepatitis antibody").
+        # A single word is left out where the next words make it the name of a test ("hepatitis antibody").
         exact = [(a, b) for a, b in exact if " " in text[a:b] or not _PATTERN.test_alone.match(text, b)]
         spans = exact.copy()
         for start, end in (match.span() for match in _loose_pattern(diagnosis).finditer(text)):
@@ -172,7 +172,7 @@ def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bo
     before = _PATTERN.kind.search(text, max(0, start - 40), start)  # "rheumatoid"; 40: no adjective is longer
     if before is None or any(word in diagnosis.casefold() for word in _list_synonyms(before[1].casefold())):
         return False
-    # "Chronic" and "typical" make no other disease. The expression for qualifiers asks for a word behind ("x").
+    # "Chronic" and "typical" make no other disease. The expression for qualifiers needs a word after them, here "x".
     return not (_PATTERN.qualifier.match(f"{before[1]} x") or _PATTERN.sure.fullmatch(before[1]))
 
 
@@ -191,7 +191,7 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
         # "AMI" for "Acute myocardial infarction"; two letters have too many meanings.
         if 3 <= len(words) <= 5 and not CHINESE.search(name):
             expressions.append("".join(word[0].upper() for word in words) + r"(?!\w)")
-        # With a qualifier it would be shortened by that alone; the name without qualifiers is tried too.
+        # Only the name without qualifiers is shortened: from the others no more than a qualifier might be left out.
         if 3 <= len(words) <= 5 and name == _without_qualifiers(name):
             expressions += _shortened_patterns(words)
         telling = _telling_words(words)

@@ -22,9 +22,9 @@ from .summary import patient_information
 from .texts import html_text, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
-_ROLES = _WORDS["roles"]
+_ROLES = _WORDS["roles"]  # roles of a diagnosis in an encounter, with their order: the smallest number is tried first
 _RESULT_KINDS = ("Observation", "DiagnosticReport", "Procedure")
-_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)  # the end of an encounter that has not ended; after all known times
 
 
 @dataclass
@@ -92,7 +92,7 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
         elif _is_lasting(resource) and (patient := _patient_of(resource)) in treated:
             for case in by_patient[patient]:
                 case.resources.append(resource)
-        elif resource not in named_diagnoses:  # encounters refer to these by themselves
+        elif resource not in named_diagnoses:  # these are found through the encounters that name them
             attrition.count("results and notes of no encounter")
     return cases
 
@@ -116,7 +116,7 @@ def _cases_by_encounter(encounters: Iterable[Resource], attrition: Attrition) ->
 
 def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resource:
     """Return the outermost encounter of which ``encounter`` is part (``partOf``), directly or through others. It is
-    returned itself where it is part of none that is ``known``, or where the references form a ring."""
+    ``encounter`` itself if it is part of none that is ``known``, or if the references form a ring."""
     chain = [encounter]
     while True:
         inner = chain[-1]
@@ -270,7 +270,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             roles = entry.codes("use") | entry.codes("role") or {""}  # empty: a diagnosis without a role
             if "CC" in roles:  # chief complaint
                 complaints.append(condition.display("code"))
-            # The smallest is the primary one: discharge diagnoses before those for billing, ...
+            # The smallest order is tried first: discharge diagnoses before those for billing, ...
             orders = [_ROLES[role] for role in roles & _ROLES.keys()]
             if not orders:
                 others.append(condition)
@@ -278,7 +278,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             priority = min(orders), float(entry.number("rank") or "inf")
             if _is_confirmed_illness(condition, attrition):
                 candidates.append((priority, condition))
-    # Of the best role and rank, the condition that fits best as an illness.
+    # Of the conditions with the first role and rank, the one that fits best as an illness.
     best = min((priority for priority, _ in candidates), default=None)
     equals = [condition for priority, condition in candidates if priority == best]
     equals = equals or _unnamed_diagnoses(case, others, by_onset, attrition)

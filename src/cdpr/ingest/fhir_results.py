@@ -19,8 +19,8 @@ from .notes import report_text
 from .texts import is_absent, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
-FINAL = _WORDS["final"]
-_SEXES = {sex: set(words) for sex, words in _WORDS["sexes"].items()}
+FINAL = _WORDS["final"]  # values of the element ``status``
+_SEXES = {sex: set(words) for sex, words in _WORDS["sexes"].items()}  # by FHIR's ``male``, ...: words and codes for it
 Texts = dict[str, str]  # by examination
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"  # categories of observations
 _LONG = 80  # characters; a longer value without a unit is a report, not a quantity
@@ -120,7 +120,7 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
     """Collect the results of one case from its ``resources``, which are in the order of their times. Returns the
     results by examination, and the social history as a list of texts. Resources that cannot be used are counted."""
     collector = _Collector(person, attrition)
-    panels, lists = _name_panels(resources, attrition)
+    panels, mere_lists = _name_panels(resources, attrition)
     # The culture of each specimen, by the reference to the specimen. Susceptibilities of the organisms that grew from
     # it are added to this culture.
     cultures: dict[str, str] = {}
@@ -129,7 +129,7 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
         if specimen and not _PATTERN.susceptibility.search(one.display("code")):
             cultures[specimen] = _examination_key(one, _read_analytes(one, person), panel) or ""
     for resource in resources:
-        if resource.kind == "Observation" and id(resource.value) not in lists:
+        if resource.kind == "Observation" and id(resource.value) not in mere_lists:
             panel = panels.get(id(resource.value), "")
             if not panel and _PATTERN.susceptibility.search(resource.display("code")):
                 panel = cultures.get(_specimen_reference(resource), "Antibiotic Susceptibility")
@@ -142,15 +142,15 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
 
 
 def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
-    """Find the report or panel that lists each observation. Returns its name by observation, and the observations that
-    only list others. For a panel within a report the report's name is used if it is a known examination, else the
-    panel's.
+    """Find the report or panel that lists each observation. Returns the name of this report or panel by observation,
+    and the observations that only list others. If several list an observation, the name of the first is used, unless
+    only that of another one is a known examination.
 
     Observations are known by the identity (``id``) of their ``value``: each reference to an observation within another
     resource makes a new object of it, but from the same value.
     """
     panels: dict[int, str] = {}
-    lists: set[int] = set()
+    mere_lists: set[int] = set()
     for resource in of_kind(resources, "Observation", "DiagnosticReport"):
         name = _code_name(resource)
         for reference in resource.children("hasMember" if resource.kind == "Observation" else "result"):
@@ -162,8 +162,8 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
             if examinations().find(earlier_name) is None and examinations().find(name) is not None:
                 panels[id(member.value)] = name
             if resource.kind == "Observation" and not read_value(resource):
-                lists.add(id(resource.value))
-    return panels, lists
+                mere_lists.add(id(resource.value))
+    return panels, mere_lists
 
 
 def _is_final(content: FhirElement, attrition: Attrition, what: str) -> bool:

@@ -138,9 +138,9 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except csv.Error as error:
-        problem = f"the row that begins here cannot be read ({error.args[0]})"
+        message, line = error.args  # as ``csv_records`` raises it
+        problem = f"the row that begins here cannot be read ({message})"
         remedy = "close every double quote, and double those inside a text"
-        _, line = error.args  # as `csv_records` raises it: (message, line)
         raise IngestError(path, problem, remedy, line=line) from error
     except PermissionError as error:
         raise IngestError.not_permitted(error) from error

@@ -28,7 +28,7 @@ Texts = dict[str, str]  # by section of the history, or by examination
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
-_ACTIONS = {"drop": "removed", "mask": "masked", "keep": "kept"}  # what is reported, by what the settings say
+_ACTIONS = {"drop": "removed", "mask": "masked", "keep": "kept"}  # by the value of a setting: what a report calls it
 _PATTERN = patterns("leaks")
 
 
@@ -54,7 +54,7 @@ def control_leaks(
         if action == "mask":
             to_mask[section] += named
     history |= {section: mask(history[section], named) for section, named in to_mask.items()}
-    results = {e: _control_result(case, e, text, diagnosis, leaks, attrition) for e, text in results.items()}
+    results = {exam: _control_result(case, exam, text, diagnosis, leaks, attrition) for exam, text in results.items()}
     return history, {exam: text for exam, text in results.items() if says_something(text)}
 
 
@@ -147,10 +147,10 @@ _RESULT = re.compile(_WORDS["result"])
 def before_emergency(text: str) -> str | None:
     """Return the present illness up to where it turns to what the emergency department of this visit found. None where
     it does not mention the emergency department of this visit."""
-    for sentence, end in sentence_spans(text):
-        for department in _VISIT.emergency.finditer(text, sentence, end):
-            position, clause = department.start(), clause_start(text, sentence, department.start())
-            if _is_another_visit(text[sentence:position], text[clause:position], text[department.end() : end]):
+    for start, end in sentence_spans(text):
+        for department in _VISIT.emergency.finditer(text, start, end):
+            position, clause = department.start(), clause_start(text, start, department.start())
+            if _is_another_visit(text[start:position], text[clause:position], text[department.end() : end]):
                 continue
             # A heading ("ED course:") begins a new part, so the text is cut there; other words ("then in the ED")
             # are cut with all of their clause.
@@ -160,8 +160,8 @@ def before_emergency(text: str) -> str | None:
 
 
 def _is_another_visit(before: str, clause: str, after: str) -> bool:
-    """Whether the emergency department that a sentence names is where the patient works, or was visited at another
-    time.
+    """Whether the emergency department that a sentence names is one where the patient works, or one that was visited at
+    another time.
 
     ``before`` are the words from the start of the sentence to the name of the department, ``clause`` those from the
     start of its clause; ``after`` are the words behind the name.

@@ -35,7 +35,7 @@ from .texts import is_absent, one_line, phrases, says_something
 _log = logging.getLogger(__name__)
 _WORDS = phrases("mimic_iv")
 _CANCELLED, _ADDENDUM = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("cancelled", "addendum"))
-CHUNK = 500  # notes
+CHUNK = 500  # notes that are read at a time
 Row = Any  # a named tuple with the columns of a query of mimic_queries.yaml
 # Rows from which results are made, by the query that reads them (``laboratory_of``, ``microbiology_of``,
 # ``radiology_of``) and by ``hadm_id``.
@@ -91,7 +91,8 @@ def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
 
 def _make_draft(note: Row, events: Events, attrition: Attrition) -> Draft:
     """Make the draft of a case from a discharge summary and the results of its admission. ``note`` is a row of the
-    query ``notes``; ``note.rejected`` is the rule that drops the case, if one does: its results are not read."""
+    query ``notes``; ``note.rejected`` is the rule that drops the case, or None. The results of a dropped case are not
+    read."""
     parsed = parse_discharge_note(note.text)
     attrition.count(CUT, parsed.cut)
     is_impossible = note.years is not None and not 0 <= note.years <= OLDEST
@@ -131,8 +132,9 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
     """Link the rows of ``labevents`` to admissions, and count every row.
 
     Creates the table ``lab``, with the first result of each laboratory item of an admission, and ``items``, with the
-    examination of each item. Unless ``held``, items that only say that a specimen was kept, not examined, are left out.
+    examination of each item. Items that only say that a specimen was kept, not examined, are left out unless ``held``.
     """
+    # The time of a row and the start of an admission's time window, as expressions of SQL.
     linked = statement("linked", table="labevents", time="moment(charttime)", start="c.start")
     tables.query("lab", linked=linked)
     tables.check_times("hosp/labevents", "charttime", tables.query("lab_times")[0])
@@ -147,6 +149,7 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
 def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     """Link the rows of ``microbiologyevents`` to admissions as the table ``micro``, and count every row. A row with a
     date but no time is in the time window if any part of its day is."""
+    # For a row without a time the window starts at the beginning of its first day (86,400 seconds).
     start = "CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END"
     time = "coalesce(moment(charttime), moment(chartdate))"
     tables.query("micro", linked=statement("linked", table="microbiologyevents", time=time, start=start))
@@ -171,8 +174,9 @@ def _count_linked(tables: Tables, linked: str, name: str, what: str, attrition: 
 
 def _count_rows(tables: Tables, name: str, what: str, counts: Iterable[Row], attrition: Attrition) -> None:
     """Count what became of the rows of the file ``name``, which the descriptions of events call ``what``. ``counts``
-    has pairs (how the description goes on, number of rows): ("", 900), (" without a result", 20), ... Raises
-    IngestError where the numbers of admissions cannot be used."""
+    has pairs (how the description goes on after ``what``, number of rows): ("", 900) for all rows, then (" without a
+    result", 20), ... Raises IngestError where the ``hadm_id`` of rows cannot be used, because a spreadsheet has rounded
+    them."""
     rows_by_ending = {ending: int(rows) for ending, rows in counts}
     tables.check_strays(name, rows_by_ending[""], rows_by_ending[" of no known admission"])
     attrition.tables[name] = what

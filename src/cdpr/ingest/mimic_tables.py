@@ -23,16 +23,16 @@ from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, csv_rows, f
 from .texts import MISSING, is_absent, patterns, quoted, shape
 
 LONGEST_ROW = 1024 * 1024  # bytes, in tables without notes; kept small, since the engine's buffers grow with it
-_MEMORY = "4GB"  # of the engine, what is larger goes to disk: the whole of MIMIC-IV takes 6 GB of the job's 8
+_MEMORY = "4GB"  # of DuckDB, which keeps more than that on disk: then all of MIMIC-IV takes 6 GB of the job's 8
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
-QUERIES = parse_yaml(shipped_text(__package__, "mimic_queries.yaml"))
+QUERIES = parse_yaml(shipped_text(__package__, "mimic_queries.yaml"))  # SQL, and lists of columns and checks, by name
 CHECKSUMS = "SHA256SUMS.txt"
-AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
-_NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
+AS_PUBLISHED = "export them as 2150-01-31 08:00:00"  # what to do about times that cannot be used
+_NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # a case has a row in each of these tables
 OLDEST = 130  # years
-_FEW = 20  # rows or cases, below which shares say nothing
-_CLOCK = 100  # times; if so many are all within 1:00 to 12:59, it is no chance: the clock has 12 hours
-_LOST = 0.01  # share of times that may be unreadable, or of rows that may be stray, before a warning
+_FEW = 20  # a share of fewer times says nothing
+_CLOCK = 100  # if so many times are all from 1:00 to 12:59, it is no chance: the clock has 12 hours
+_LOST = 0.01  # a warning is given if a larger share of times is unreadable, or of rows stray
 _HALF_A_DAY = sum(1 << hour for hour in range(1, 13))  # the hours of a 12-hour clock: bit h is set for hour h
 _CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")  # digest and file, as sha256sum writes them
 
@@ -50,7 +50,8 @@ class Tables:
 
         self.folder, self.attrition = folder, attrition
         self._scratch = _scratch_folder(scratch)
-        # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
+        # One optimiser is off: it cannot know how many rows a compressed file has, and would hash the event tables
+        # instead of the cases, which are fewer.
         options: dict[str, Any] = {"temp_directory": str(self._scratch), "memory_limit": _MEMORY, "threads": threads,
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
         self.connection = duckdb.connect(str(self._scratch / "tables.duckdb"), config=options)
@@ -251,9 +252,9 @@ class Tables:
 
     def check_references(self) -> None:
         """Run the checks ``fit`` of ``mimic_queries.yaml``. They warn of identifiers that no other table has, of people
-        without age or sex, and of an event table that ends long before the last patient. The query of a check gives two
-        numbers, of all rows and of those that are ``lost``; it warns if the lost are more than the ``share``, and all
-        are at least ``few``."""
+        without age or sex, and of an event table that ends long before the last patient. The query of a check counts
+        all rows, and those that are lost; a warning is given for more than a ``share`` of lost rows among at least
+        ``few``."""
         for check in QUERIES["fit"]:
             total, lost = next(self.rows(check["query"].replace("{oldest}", str(OLDEST))))
             if total >= check["few"] and lost > check["share"] * total:
@@ -263,7 +264,7 @@ class Tables:
 def _scratch_folder(wanted: Path) -> Path:
     """Return a new empty folder for the database: ``wanted``, or a temporary one where ``wanted`` does not support file
     locks. What an import that was killed left there is removed. Raises IngestError where neither has locks."""
-    # On disk, readable by no other user: what is linked may be larger than memory, and is patients' data.
+    # The temporary folder too has to be private: it holds patients' data.
     name = f"cdpr-{os.getuid()}-{hashlib.sha256(bytes(wanted.resolve())).hexdigest()[:16]}"
     temporary = Path(tempfile.gettempdir(), name)
     for folder in (wanted, temporary):
@@ -275,8 +276,9 @@ def _scratch_folder(wanted: Path) -> Path:
 
 
 def statement(name: str, **parts: Any) -> str:
-    """Return the SQL statement ``name`` of ``mimic_queries.yaml``, with its placeholders ``{part}`` filled by
-    ``parts``."""
+    """Return the SQL ``name`` of ``mimic_queries.yaml`` with its placeholders filled: ``{table}`` by the argument
+    ``table``, and so on; ``{times}`` by the entry ``times`` of the file, the columns that count the times of a table
+    for :meth:`Tables.check_times`."""
     return QUERIES[name].format(times=QUERIES["times"], **parts)
 
 

@@ -12,7 +12,7 @@ from .texts import LONGEST_NAME, one_line, patterns, phrases, visible
 
 _WORDS, _PATTERN = phrases("names"), patterns("names")
 ANY_LABEL = "*"  # in panels.csv: any analyte of a fluid that no other row names
-# "computed tomography" becomes "CT".
+# Rules such as "computed tomography" to "CT".
 _SHORTENINGS = [(long, short) for short, long in _WORDS["long"].items()]
 
 

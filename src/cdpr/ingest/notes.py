@@ -39,8 +39,9 @@ class _Heading(NamedTuple):
 @dataclass(frozen=True)
 class DischargeNote:
     """The parts of a discharge summary that are read. ``history`` has texts by section of the case summary,
-    ``physical`` texts by key. ``final_diagnosis`` is the whole discharge diagnosis on one line, ``primary_diagnosis``
-    the first primary one. ``cut``: the physical examination was ended early by a heading of something else."""
+    ``physical`` texts by examination key. ``final_diagnosis`` is the whole discharge diagnosis on one line,
+    ``primary_diagnosis`` the first diagnosis in it that is a primary one. ``cut``: the physical examination was ended
+    early by a heading of something else."""
 
     history: dict[str, str] = field(default_factory=dict)
     physical: dict[str, str] = field(default_factory=dict)
@@ -89,7 +90,7 @@ def _section_headings(text: str) -> tuple[list[_Heading], _Heading | None]:
     presentation (None without one). A heading that directly follows an equal one is left out, and so are short forms
     ("PE:") of a section that has a full heading."""
     headings = list(_find_headings(text))
-    # Of several headings of a hospital course the last one counts: an earlier one may be about another place.
+    # Of several headings of a hospital course the last one counts: an earlier one may be about another hospital.
     course = max((h.start for h in headings if h.section == "course"), default=len(text))
     with_full_heading = {h.section for h in headings if not h.is_short and h.start < course}
     headings = [h for h in headings if not (h.is_short and h.section in with_full_heading)]
@@ -121,14 +122,15 @@ def _find_headings(text: str) -> Iterator[_Heading]:
 
 def _examination_heading(headings: list[_Heading], course: int) -> _Heading | None:
     """Return the heading of the physical examination at presentation: the first one after the history and before the
-    hospital course, which begins at ``course``. If there is none, the first full heading within the history; None
-    without any."""
-    examinations = [h for h in headings if h.section == "physical" and h.start < course]
+    hospital course, which begins at ``course``. If there is none, it is the first one within the history that is no
+    short form; None without any."""
+    candidates = [h for h in headings if h.section == "physical" and h.start < course]
     # Where the history ends: at the first heading of its last section.
     first_starts = {h.section: h.start for h in reversed(headings) if h.section in _HISTORY and h.start < course}
     history_end = max(first_starts.values(), default=-1)
-    after_history = [h for h in examinations if h.start > history_end]
-    return next(iter(after_history or [h for h in examinations if not h.is_short]), None)
+    after_history = [h for h in candidates if h.start > history_end]
+    within_history = [h for h in candidates if not h.is_short]
+    return next(iter(after_history or within_history), None)
 
 
 def _stands_out(line: str) -> bool:
@@ -156,7 +158,7 @@ def primary_diagnosis(section: str) -> str:
     return ""
 
 
-_UNNAMED_HEADINGS = {"FINDINGS", "REPORT", "FINAL REPORT"}
+_UNNAMED_HEADINGS = {"FINDINGS", "REPORT", "FINAL REPORT"}  # these are not written before their text
 _IMPRESSIONS = {"IMPRESSION", "IMPRESSIONS", "CONCLUSION", "CONCLUSIONS"}
 
 
@@ -194,8 +196,9 @@ def _report_sections(text: str) -> list[tuple[str, str]]:
     return [(heading[1].strip() if heading else "", body) for heading, body in sections]
 
 
-_PLAIN_WORDS = phrases("physical")["plain"]
+_PLAIN_WORDS = phrases("physical")["plain"]  # words such as "and", which say nothing of what a heading is about
 _WORD = re.compile(r"[^\W_]+")
+# Expressions for headings within a physical examination and for those that end it; and all words of known headings.
 _EXAM_HEADINGS = [phrases("physical")[name] for name in ("vital", "parts", "others")]
 _HEADING_WORDS = frozenset(_WORD.findall(" ".join([*(pattern for _, pattern in _ALL_HEADINGS), *_EXAM_HEADINGS])))
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"

@@ -27,8 +27,8 @@ from .texts import LONGEST_TEXT, blank_if_missing, is_absent, one_line, quoted, 
 FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
 CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
 _PATTERN = Patterns(FORMAT["patterns"])
-_SHOWN = 3  # cells of a warning
-_MARKS = {"comma": (",", "."), "point": (".", ",")}  # of decimals and of thousands
+_SHOWN = 3  # most cells that a warning names
+_MARKS = {"comma": (",", "."), "point": (".", ",")}  # by the decimal mark: it, and the mark of thousands
 
 
 class Row(Element):
@@ -51,9 +51,9 @@ class Export:
 
     ``cases`` and ``results`` are the rows that could be read. Any of ``problems`` is a reason to refuse the data set.
     ``ignored`` counts filled fields that the format does not have, by file and column. ``is_whole``: every row of
-    ``cases.csv`` could be read. ``ends`` has a row for each table whose only field, ``rows``, is the number of its last
-    line: a spreadsheet may have cut the table there. ``decimal_mark`` is the mark in its numbers, ``comma`` or
-    ``point``, the other one separating thousands; None: a point, and thousands are not separated.
+    ``cases.csv`` could be read. ``ends`` has a row for each table, with the single field ``rows``: the number of the
+    table's last line, where a spreadsheet may have cut it. ``decimal_mark`` is the mark in numbers, ``comma`` or
+    ``point``, the other of which separates thousands; None: a point, and thousands are not separated.
     """
 
     cases: list[Row] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Export:
     def unlisted(self) -> list[Row]:
         """Return the results of cases that ``cases.csv`` does not list; empty where that file could not be read
         whole."""
-        case_ids = {row["case_id"] for row in self.cases} | {""}  # rows without one are problems of their own
+        case_ids = {row["case_id"] for row in self.cases} | {""}  # empty: listed as a problem elsewhere
         return [row for row in self.results if row["case_id"] not in case_ids] if self.is_whole else []
 
 
@@ -90,9 +90,9 @@ def doubtful_cells(export: Export) -> Iterator[IngestError]:
     IngestError that is only a warning; a field is listed once."""
     for row in (*export.cases, *export.results, *export.ends):
         for name, text in row.value.items():
-            # The "slips" are what spreadsheets do to cells: each with a pattern, a column or all, a warning, a remedy.
+            # A slip is what a spreadsheet does to cells: a pattern of them, their column (or any), a problem, a remedy.
             for slip in FORMAT["slips"]:
-                # With a filled column "unit" a value cannot lack its unit, nor hold it by mistake.
+                # Where the field "unit" is filled, a warning about a missing or misplaced unit would be wrong.
                 is_known_unit = "unit" in slip["problem"] and name == "value" and row.value.get("unit")
                 looks_like_slip = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
                 if looks_like_slip and slip.get("column", name) == name and not is_known_unit:
@@ -104,7 +104,7 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     """Read the rows of an export in either layout, as far as possible. Problems are collected in the export's
     ``problems``, not raised."""
     export = Export(decimal_mark=decimal_mark)
-    # The path of each file, maybe compressed; without one, or with several (a problem), the plain path stays.
+    # The path of each file, which may be compressed. Where there is no file, or several (a problem), the name as it is.
     paths = {name: folder / name for name in ("cases.csv", "results.csv", "cases.jsonl")}
     for name in paths:
         with as_problems(export.problems):
@@ -250,7 +250,7 @@ def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
                 fields[name] = fields[name].replace(thousands_mark, "").replace(decimal_mark, ".")
         for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
-            # A result within a case in JSON (it has a place there) belongs to that case.
+            # A result within a case in JSON (its ``place`` there is not empty) belongs to that case.
             has_case = name == "case_id" and row.place
             if text == "" and rule.get("empty") and not has_case:  # "empty": what to do about an empty field
                 export.problems.append(row.error(name, "is empty", rule["empty"]))
@@ -263,11 +263,11 @@ def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
 def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
     """Collect the results of each case, in the order of their ``sequence``; returns them by the number of the case.
     Names of an examination that differ only in upper and lower case are one."""
-    # In an order that does not depend on that of the file: by case, sequence, and then by the fields.
+    # With what they are sorted by, so that the order in the file does not matter: case, sequence, all fields.
     rows = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row)
             for row in _valid_rows(export.results, export)]  # fmt: skip
     workups: dict[str, Workup] = defaultdict(Workup)
-    first_spellings: dict[tuple[str, str], str] = {}  # of each name, by case
+    first_spellings: dict[tuple[str, str], str] = {}  # by (case, normalised name): the name as first written
     for case, sequence, _, row in sorted(rows, key=lambda entry: entry[:3]):
         attrition.count("result rows")
         key = _examination_key(row, export.problems)
@@ -277,7 +277,7 @@ def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
         if not is_measured and is_absent(report):
             attrition.count("result rows without a result")
             continue
-        key = first_spellings.setdefault((case, normalise(key) or key), key)  # of signs alone nothing is left
+        key = first_spellings.setdefault((case, normalise(key) or key), key)  # normalised, a name of signs is empty
         text = f"{one_line(row['item'])}: {report}" if row["item"] else report
         if not workups[case].add(key, _make_analyte(row, export.problems) if is_measured else text):
             attrition.count("repeated items" if is_measured else "repeated reports")

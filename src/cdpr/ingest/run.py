@@ -17,7 +17,7 @@ from .draft import Import, Importer
 from .flat_files import IngestError
 
 SPLITS = ("train", "validation", "test")
-SPLIT_SEED = 0  # one split for every seed of training
+SPLIT_SEED = 0  # the same for every seed of training, so that all runs have the same split
 
 
 def ingest_dataset(settings: Settings, job: Job) -> None:

@@ -9,7 +9,7 @@ from ..hospital.raw_files import write_hospital
 from ..settings import Settings
 from .run import ingest
 
-_TEST_EVERY = 5  # one case in so many is for testing
+_TEST_EVERY = 5  # one case in five is a test case
 
 
 def synthetic_cases(count: int = 400, settings: Settings | None = None) -> list[CaseRecord]:

@@ -12,12 +12,12 @@ from ..files import parse_yaml, shipped_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
 LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
-HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair, alone
+HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair without the other half
 _BLANKED_WORDS = re.compile(r"_{2,}")
 _ALPHANUMERIC = re.compile(r"[^\W_]")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
-LONG_CLAUSE = 80  # characters; more are no single clause
-_SIMILAR_MARKS = str.maketrans("'\"\\", "’”＼")  # for quotes and backslashes
+LONG_CLAUSE = 80  # characters; a longer text is not a single clause
+_SIMILAR_MARKS = str.maketrans("'\"\\", "’”＼")  # replaces quotes and backslashes by characters that look similar
 
 
 def phrases(module: str, **words: str) -> dict[str, Any]:
@@ -39,7 +39,8 @@ def _read_entries() -> dict[str, dict[str, Any]]:
 
 
 _PATTERN = patterns("texts")
-_MARKUP, _RTF = (phrases("texts")[name] for name in ("markup", "rtf"))
+_MARKUP, _RTF = (phrases("texts")[name] for name in ("markup", "rtf"))  # rules that remove the marks of HTML and RTF
+# What tools write for a missing value ("NULL"), and words that tell of no finding, such as those beside "cancelled".
 MISSING, _NEUTRAL = (frozenset(phrases("texts")[name]) for name in ("missing", "neutral"))
 
 
@@ -112,11 +113,11 @@ def is_absent(text: str) -> bool:
     # "Would show a mass" is imagined, not found; the Chinese phrases say that nothing was done, or is known yet.
     if is_empty or _PATTERN.imagined.fullmatch(plain) or _PATTERN.chinese.fullmatch(plain):
         return True
-    # "Pending", "not done": no result, unless a short text beside it tells of a finding.
+    # "Pending", "not done": no result, unless the rest of the text is long or tells of a finding.
     rest, undone = _PATTERN.undone.subn(" ", plain)
     if undone and len(rest) <= LONG_CLAUSE and not _PATTERN.finding.search(rest):
         return True
-    # "Haemolysed", "invalid": may be findings, and are none only beside words that tell of nothing.
+    # "Haemolysed", "invalid": may be findings, and are no result only where the other words tell of no finding.
     rest, spoilt = _PATTERN.spoilt.subn(" ", rest)
     # All words, and the numbers that may be values: a date or time has only short ones without a decimal mark.
     words = re.findall(r"[^\W\d_]+|\d+[.,]\d+|\d{4,}", rest.casefold())
