@@ -128,7 +128,7 @@ def _use_words_of_vocabulary(name: str) -> str:
         return name
     name = name if _look_up(name) else in_english(name)
     as_one = rewrite(normalise(name), _JOINING_RULES)
-    name = name if as_one == normalise(name) else as_one
+    name = name if as_one == normalise(name) else as_one  # a name that no rule changes keeps its capitals
     given = joined_parts(name)
     parts = given if imaging_words(name) else _share_first_words(given)
     if len(parts) < 2 or not all(map(_stands_alone, map(_rewrite_name, parts))):
@@ -143,7 +143,7 @@ def _share_first_words(parts: list[str]) -> list[str]:
     antibody"."""
     head, completed = parts[0].split() if parts else [], []
     for part in parts:
-        # The part after all first words but one, after one less, ...
+        # The part with ever fewer of the first words before it.
         wordings = [" ".join([*head[:number], part]) for number in range(len(head) - 1, 0, -1)]
         says_what = _are_telling(frozenset(word for word in words_of(part) - _TECHNIQUES if not names_specimen(word)))
         is_incomplete = says_what and not words_of(part) <= _TARGETS and not _stands_alone(_rewrite_name(part))
@@ -247,8 +247,8 @@ def _find_regions(name: str) -> Meaning | None:
 
 def _find_study(words: frozenset[str], contrast: str, name: str) -> Term | None:
     """Find the imaging study with these words of region and modality, this ``contrast`` (``with``, ``without``, ...;
-    empty: not stated) and the number of views in ``name``. Where no study has the contrast, or the number of views, the
-    one that does not state it is returned; None where there is none either."""
+    empty: not stated) and the number of views in ``name``. If no study has that contrast, or that number of views, a
+    study that does not state it is returned; None if there is none of these."""
     study, general = _index_studies().get((words, contrast)), _index_studies().get((words, ""))
     if study is None and general is not None:
         # Aliases that state a contrast are not in the index, but are known as they are spelt: "CT Chest with Contrast".
@@ -344,7 +344,7 @@ def _match_words(name: str) -> Meaning | None:
     words = words_of(name)
     kinds = _FLUIDS | {"csf"}
     of_any_fluid = (words - kinds) | {"body", "fluid"} if words & kinds else words
-    # A procedure on another specimen too keeps its words for blood: "Blood and urine cultures" are not those of urine.
+    # Beside a procedure and a specimen, words for blood are kept: "Blood and urine cultures" are not those of urine.
     bloodless = words if words & _PROCEDURES and _PATTERN.specimen.search(_respell(name)) else words - BLOOD
     wordings = (words, bloodless, of_any_fluid, words - {"virus"})
     found = filter(None, (_look_up_words(wording, name) for wording in wordings))
@@ -508,7 +508,7 @@ def _match_procedure(name: str) -> Meaning | None:
     """Read a biopsy, culture or other procedure whose known name has fewer words than this one. Of several such
     examinations the one with most words is meant; None without any."""
     words = words_of(name)
-    # The procedures in the name.
+    # The procedures in the name; in one with an organism an antibody counts among them.
     heads = words & (_PROCEDURES | {"antibody"} if compiled(_ORGANISM).search(_respell(name)) else _PROCEDURES)
     # Beside an antibody or antigen a generic word ("viral") does not suffice: that of another virus is another test.
     unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()
@@ -518,7 +518,7 @@ def _match_procedure(name: str) -> Meaning | None:
         for known, entry in (_index_by_words() if heads else {}).items()
         if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
     }
-    # A biopsy by endoscope is a biopsy.
+    # A biopsy by endoscope is a biopsy, not an endoscopy.
     best = max([known for known in fitting if "biopsy" in known] or fitting, key=len, default=None)
     return _check_axes(name, Meaning((fitting[best],), "alias", whole=False)) if best else None
 
@@ -567,7 +567,7 @@ def _is_looked_for(term: Term) -> bool:
 
 def _correct_words(name: str) -> Meaning | None:
     """Read the name with its unknown words completed or corrected; None where no word can be changed."""
-    respelt = _WORD.sub(lambda word: _nearest_word(word[0]), name.casefold())
+    respelt = _WORD.sub(lambda match: _nearest_word(match[0]), name.casefold())
     return _read(respelt) if respelt != name.casefold() else None
 
 
@@ -668,7 +668,7 @@ def plainer_names(name: str) -> Iterator[str]:
 
 
 def names_specimen(words: str) -> bool:
-    """Whether a text contains the name of a specimen ("urine", "serum")."""
+    """Whether a text contains the name of a specimen ("urine", "sputum"). Words for blood do not count as one."""
     return _PATTERN.specimen.search(normalise(words)) is not None
 
 

@@ -30,7 +30,7 @@ def translate(name: str) -> Translation:
     """Translate a LOINC name to the names that clinicians use for the test, and to names of examinations that report
     it. Both are empty for any other name."""
     plain = _PATTERN.noise.sub("", name).strip()
-    # "Bacteria identified in Blood by Culture" and the like.
+    # A culture: "Bacteria identified in Blood by Culture".
     if culture := _PATTERN.identified.fullmatch(plain):
         kind = _TABLE["cultures"].get(culture["what"].casefold(), "")
         kind = "Anaerobic " if "anaerob" in (culture["method"] or "").casefold() else kind
@@ -84,8 +84,8 @@ def _by_rule(table: str, quantity: dict[str, str]) -> list[str]:
 
 
 def _name_specimen(system: str) -> str:
-    """Name the specimen ``system`` of a LOINC name as a clinician would; empty for blood, except that arterial, venous,
-    ... blood is named."""
+    """Return the name that a clinician gives the specimen ``system`` of a LOINC name. For blood it is empty, unless the
+    vessel is stated: ``Arterial blood``."""
     if _PATTERN.blood.search(system):
         return f"{vessel[0]} blood" if (vessel := _PATTERN.vessel.search(system)) else ""
     return _TABLE["specimens"].get(system.casefold(), system)

@@ -116,8 +116,8 @@ class Scope:
         """Add a resource, to which others may refer by its ``address`` (a URL, or empty) and by ``Kind/id``. Returns
         whether an equal resource with one of these names was added before; then nothing is added. Raises IngestError if
         a different one was."""
-        number = resource.text("id")
-        names = [name for name in (address, f"{resource.kind}/{number}" if number else "") if name]
+        identifier = resource.text("id")
+        names = [name for name in (address, f"{resource.kind}/{identifier}" if identifier else "") if name]
         known = next((self.by_reference[name] for name in names if name in self.by_reference), None)
         if known is None:
             self.resources.append(resource)
