@@ -111,6 +111,7 @@ class Catalogue:
         rates: dict[str, list[float]] = {}
         for name, price in self.prices.items():
             if term := examinations().terms.get(name):
+                # Its own class, and the class of all examinations of its kind.
                 for kind in {class_of(term), "laboratory test" if term.kind == "laboratory" else term.kind}:
                     rates.setdefault(kind, []).append(price.usd)
         return {

@@ -24,7 +24,7 @@ _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
 _BENCHMARK_NAMES_EVERY = 10  # every tenth case names its examinations as the real benchmark does
 # Purposes of a patient's random number generators (:meth:`Patient.generator`): the style of the case, and the name of
-# its diagnosis in the benchmark's and in the private format. Any number will do that no other purpose has.
+# its diagnosis in the benchmark's and in the private format. The numbers only have to differ.
 _STYLE_STREAM, _NAME_STREAM, _PRIVATE_NAME_STREAM = 905, 903, 904
 # Shares of cases whose diagnosis is named by an alias, in these two formats.
 _ALIAS_SHARE, _PRIVATE_ALIAS_SHARE = 0.3, 0.4

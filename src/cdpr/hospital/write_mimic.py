@@ -28,7 +28,7 @@ COLUMNS: dict[str, list[str]] = _DATA["columns"]
 # and that a value has the second item number of its label.
 SECOND_ADMISSION, NO_ADMISSION_ID, REPEATED, _TWIN_SHARE = 0.12, 0.26, 0.35, 0.05
 # Purposes of a patient's random number generators (:meth:`Patient.generator`): the person, the stay, the discharge
-# note. Any number will do that no other purpose has.
+# note. The numbers only have to differ.
 _PERSON_STREAM, _STAY_STREAM, _NOTE_STREAM = 900, 901, 902
 # The real years behind the shifted dates, in groups of three, as the column ``anchor_year_group`` writes them.
 _YEAR_GROUPS = ("2011 - 2013", "2014 - 2016", "2017 - 2019")

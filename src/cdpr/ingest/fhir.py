@@ -74,7 +74,7 @@ def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     Encounters that did not take place, and resources of no case, are counted and left out."""
     everything = [resource for scope in scopes for resource in scope.resources]
     by_encounter = _cases_by_encounter(of_kind(everything, "Encounter"), attrition)
-    # Each case once: several encounters may have the same one, of which the outermost comes first.
+    # Each case once, although all parts of an encounter have it: at the outermost encounter, which is its first.
     cases = [case for encounter, case in by_encounter.items() if case.encounters[0] is encounter]
     # A patient without encounters is one case.
     treated = {case.patient for case in cases if case.patient}

@@ -284,8 +284,8 @@ def _list_distinct(items: Iterable[str | None]) -> list[str]:
 
 def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[_NamedResult]:
     """Yield each radiology report with its addenda, as :data:`_NamedResult`. The names of a report are those in the
-    detail table, else its own heading. An addendum alone is no result. Reports without a name, time or result are
-    counted."""
+    detail table, else its own heading. An addendum has the ``note_id`` of its report as ``parent``; alone it is no
+    result. Reports without a name, time or result are counted."""
     addenda = defaultdict(list)  # texts of addenda, by the note_id of their report
     for row in rows:
         if row.parent is not None and (report := report_text(row.text or "")):
