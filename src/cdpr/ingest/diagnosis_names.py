@@ -191,7 +191,7 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
         # "AMI" for "Acute myocardial infarction"; two letters have too many meanings.
         if 3 <= len(words) <= 5 and not CHINESE.search(name):
             expressions.append("".join(word[0].upper() for word in words) + r"(?!\w)")
-        # Only the name without qualifiers is shortened: from the others no more than a qualifier might be left out.
+        # Only the name without qualifiers is shortened: from another one nothing but a qualifier might be left out.
         if 3 <= len(words) <= 5 and name == _without_qualifiers(name):
             expressions += _shortened_patterns(words)
         telling = _telling_words(words)

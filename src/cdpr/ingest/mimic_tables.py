@@ -23,7 +23,7 @@ from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, csv_rows, f
 from .texts import MISSING, is_absent, patterns, quoted, shape
 
 LONGEST_ROW = 1024 * 1024  # bytes, in tables without notes; kept small, since the engine's buffers grow with it
-_MEMORY = "4GB"  # of DuckDB, which keeps more than that on disk: then all of MIMIC-IV takes 6 GB of the job's 8
+_MEMORY = "4GB"  # of DuckDB, the rest is on disk; importing all of MIMIC-IV then takes 6 GB, and the job has 8
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
 QUERIES = parse_yaml(shipped_text(__package__, "mimic_queries.yaml"))  # SQL, and lists of columns and checks, by name
 CHECKSUMS = "SHA256SUMS.txt"

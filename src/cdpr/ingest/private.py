@@ -104,7 +104,7 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     """Read the rows of an export in either layout, as far as possible. Problems are collected in the export's
     ``problems``, not raised."""
     export = Export(decimal_mark=decimal_mark)
-    # The path of each file, which may be compressed. Where there is no file, or several (a problem), the name as it is.
+    # The path of each file, with the ending of a compression; the plain path if it is missing or there are several.
     paths = {name: folder / name for name in ("cases.csv", "results.csv", "cases.jsonl")}
     for name in paths:
         with as_problems(export.problems):
