@@ -61,9 +61,10 @@ class Meaning:
 
     ``terms`` are the examinations, several for a name that joins them (``Hip and knee X-ray``). ``how`` says how the
     name matched: it is the examination's own ``name``, an ``alias``, or an ``analyte``, a quantity that the examination
-    reports. ``kind`` is the class of a name without an examination of its own: a modality (``ct``), ``biopsy``, ...; or
-    one of :data:`PHYSICAL` for a vital sign or an examination at the bedside (``Abdominal exam``). It is empty where no
-    class is known. ``whole`` is True if every word of the name was understood.
+    reports. ``kind`` is the class of a name, or of a part of a joined name, that has no examination of its own: a
+    modality (``ct``), ``biopsy``, ...; or one of :data:`PHYSICAL` for a vital sign or an examination at the bedside
+    (``Abdominal exam``). It is empty where no class is known or needed. ``whole`` is True if every word of the name was
+    understood.
     """
 
     terms: tuple[Term, ...] = ()
