@@ -77,7 +77,7 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
         known -= {"softtissue"}  # "soft tissue of the neck" is the neck
     unused, found = known, []  # words of no region yet, and the regions
     for part, whole in _WITHIN.get(min(modalities), {}).items():
-        # In "cervical and thoracic spine" both parts use the one "spine": only a word of a part must be unused.
+        # In "cervical and thoracic spine" both parts share "spine", so not all words of a part have to be unused.
         if known.issuperset(part.split()) and unused.intersection(part.split()):
             unused = unused.difference(part.split())
             found.append(modalities.union(whole.split()))
