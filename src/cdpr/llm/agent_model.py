@@ -15,18 +15,18 @@ from .types import Completion, Ids, Messages, Model, Sampling
 class Meter:
     """Counts of the model calls of an agent; they are reported beside its results.
 
-    - ``calls``: completions that the agent received. ``prompt_tokens`` and ``completion_tokens``: their tokens in all;
-      None once a server has not reported them.
+    - ``calls``: completions that the agent received. ``prompt_tokens`` and ``completion_tokens``: the sums of their
+      tokens; None for the rest of the run as soon as a server did not report the tokens of a completion.
     - ``silent``: completions without text.
     - ``too_long``, ``refused``, ``failed``: completions with the finish reason ``too_long``, ``refusal`` or ``failed``
       (:class:`~.types.Completion`).
     - ``cut``: calls whose prompt lost a part, because the agent shortened it to ``policy.max_prompt_tokens`` or the
       server read only a part.
     - ``unmarked``: replies in which :func:`cut_answer` did not find where the answer begins.
-    - ``retries``: requests that were sent again, those of models that judge included.
+    - ``retries``: requests that were sent again, also requests to a judge.
     - ``models``: the names under which servers answered.
-    - ``prompts``: the number of prompt tokens that a server reported for each conversation so far. The key of a
-      conversation is the tuple of its messages' texts.
+    - ``prompts``: for each conversation that was sent, the number of prompt tokens that the server reported. The key is
+      the tuple of the texts of its messages.
     """
 
     calls: int = 0
@@ -62,10 +62,10 @@ class Meter:
 
     def _is_cut(self, messages: Messages, completion: Completion) -> bool:
         """Whether the server read only a part of the conversation ``messages``: whether the number of prompt tokens
-        that it reported with ``completion`` is smaller than their text allows (:func:`_fewest_tokens`). False where the
-        number is unknown.
+        that it reported with ``completion`` is smaller than the texts of the messages allow (:func:`_fewest_tokens`).
+        False where the number is unknown.
 
-        Adds the number to ``prompts``, so that the next turn of the conversation is compared with it.
+        Adds the number to ``prompts``, so that the number of the next turn is compared with it.
         """
         if not messages or completion.usage is None or completion.finish_reason not in ("stop", "length"):
             return False
@@ -74,7 +74,7 @@ class Meter:
         # Without the replies of the assistant, since chat templates remove the model's thoughts from them.
         fewest = sum(_fewest_tokens(message["content"]) for message in messages if message["role"] != "assistant")
         earlier = texts[:-2]  # the conversation before the last reply and the last user message
-        if earlier in self.prompts:  # the prompt holds all of it and the new message
+        if earlier in self.prompts:  # the new prompt holds all tokens of the earlier one, and the last user message
             fewest = max(fewest, self.prompts[earlier] + _fewest_tokens(texts[-1]))
         self.prompts[texts] = reported
         return reported < fewest
@@ -163,8 +163,9 @@ class AgentModel(Model):
         return [self._cut_answer(completion) for completion in completions]
 
     def _merge_sampling(self, sampling: Sampling) -> Sampling:
-        """Replace the sampling parameters of a request by those that the model's entry sets. An entry can only raise
-        ``max_tokens``, so that the model has room for its thoughts."""
+        """Replace the sampling parameters of a request by those that the model's entry sets. The temperature
+        ``evaluation`` of an entry stands for that of the request. An entry can only raise ``max_tokens``, so that the
+        model has room for its thoughts."""
         own = self.entry.sampling
         temperature = sampling.temperature if own.temperature == "evaluation" else own.temperature
         max_tokens = max(sampling.max_tokens, own.max_tokens or 0)

@@ -21,11 +21,12 @@ CONVERSATION_ERRORS = (400, 403, 422, 451)
 """Statuses with which a server may refuse one conversation, though it answers others."""
 # Fields of an error that hold a name (a code, a type, a parameter).
 _NAMES = ("code", "type", "param", "status", "error_code", "reason")
+# The names that say: the account has no money; the conversation is too long; its content is refused.
 _IS_MONEY = re.compile(r"(insufficient|current)_(quota|balance|credit|fund)|credit_balance|billing|spend_limit|arrear")
 _IS_TOO_LONG = re.compile(r"context_(length|size|window)|request_too_large|^input_tokens$|string_|token_limit")
 _IS_REFUSAL = re.compile(r"content_(filter|policy)|^responsibleai|^invalid_prompt|inspection_?failed|^safety|^refusal")
-# These errors have no name of their own: exhausted credit (Anthropic), refused content (DeepSeek, OpenRouter), and a
-# conversation that is too long (vLLM, SGLang, Google, Anthropic). Errors in other words are not recognised: one more
+# The same, recognised by words of the message where a provider has no name for the error: Anthropic (money); DeepSeek,
+# OpenRouter (content); vLLM, SGLang, Google, Anthropic (length). Errors in other words are not recognised: one more
 # request with harmless words then tells whether the conversation is their cause (server.ServedModel).
 _SAYS_MONEY = re.compile(r"credit balance is too low|reached your specified api usage limits", re.IGNORECASE)
 _SAYS_REFUSAL = re.compile(r"content exists risk|'flagged_input'", re.IGNORECASE)

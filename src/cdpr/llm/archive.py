@@ -106,8 +106,8 @@ def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection
     were recorded as those of open cases, but may be about a data set in ``credentialed``: because it was marked as
     credentialed later, or because no data set was recorded.
 
-    With ``systems`` (agents, judges, matchers) only questions that these use are listed. The list is empty where
-    ``credentialed`` is.
+    With ``systems`` (agents, judges, matchers) only questions that these use are listed. Without credentialed data sets
+    the list is empty.
     """
     users = _users_by_question(state, systems, credentialed=False)
     if not users or not credentialed:
@@ -116,7 +116,7 @@ def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection
     sources = Recordings(state, credentialed=False).journal.read("SELECT * FROM sources WHERE dataset != ''")
     for dataset, question in sources:
         datasets[question].add(dataset)
-    # No data set was recorded, or one of them is credentialed.
+    # Withheld: a question without a recorded data set, or with one that is credentialed.
     return [question for question in users if not datasets[question] or datasets[question] & {*credentialed}]
 
 
@@ -181,7 +181,8 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
         answer = recording.write_answer(recording.read_answer(canonical_json(line.answer)))
         if line.question != recording.question_key(asked):
             raise ValueError("the digest of another question")
-        # `read_answer` adds missing fields, and repairs what no server can have given: then a field has changed.
+        # `read_answer` adds the fields that the line lacks, and repairs values that no server can have given. Here the
+        # line is refused where one of its own fields was repaired.
         read_back = json.loads(answer)
         if {**read_back, **line.answer} != read_back:
             raise ValueError("an answer that no server gave")

@@ -20,8 +20,8 @@ _MOST_SCORES = 2**20  # attention scores that a prefill computes at a time, so t
 _MOST_KEYS = 2**18  # elements of the keys that a decoding step reads at a time on a CPU, for the same reason
 _LARGEST_RATIO = 1.25  # ratio of most to fewest new tokens up to which prompts are padded together
 _MOVED_AT_ONCE = 64  # prompts whose keys are moved at a time, because the copy needs memory
-# While a smaller share of the prompts has unfinished completions, the keys and values of the others are dropped, which
-# saves computation but costs a copy.
+# If a smaller share of the prompts has unfinished completions, the keys and values of the other prompts are dropped.
+# That saves computation but costs a copy.
 _LEAST_ALIVE = 0.8
 
 
@@ -86,7 +86,7 @@ class Prefill:
     The forward pass has the new tokens of all prompts *packed* one behind the other in one row; prompt p has
     ``known[p]`` tokens that are in the cache, then new ones. ``slots`` int ``[P, T]`` are the cache slots of its tokens
     (0: padding), ``write`` int64 ``[packed tokens]`` those of the packed tokens (0: not stored). The last layer gets
-    only one query per prompt. Queries may be padded at the end.
+    only one query per prompt. Behind the queries there can be rows of padding.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Prefill:
         ends = np.cumsum(new)  # the packed index behind the new tokens of each prompt
         begins = ends - new
         # For every packed token the index of its query among the padded queries of all ranges. By it `attend` puts the
-        # results into packed order again.
+        # results into packed order again. ``padded_before`` is the number of padded queries in the ranges before.
         padded_query, padded_before = np.zeros(len(write), dtype=np.int64), 0
         for start, stop in _divide_into_ranges(new, arch.heads * slots.shape[1]):
             number = np.arange(int(new[start:stop].max()))  # of a new token within its prompt
@@ -196,6 +196,7 @@ class Branches:
         # without a branch has 0 for both.
         source, gather = np.zeros((2, cells), dtype=np.int64)
         source[cell], gather[cell] = self.cell[parent], np.arange(len(cell))
+        # Whether cells are added, removed or get the content of another cell.
         moves = cells != len(self.keys[0]) or not np.array_equal(source[cell], cell)
         self._make_room(self._on_device(source) if moves else None)
         # Of each row of a forward pass, which has a row per branch and padding: the cell of its branch.

@@ -27,7 +27,7 @@ _LONGEST_TEMPLATE = 1 << 18  # characters; real ones have up to 20,000
 # Limits of one rendering, which usually takes a millisecond.
 _SECONDS = 5
 _BYTES = 1 << 31  # of address space
-_CHARACTERS = 1 << 20  # of the text, beyond 16 for each character of the conversation
+_CHARACTERS = 1 << 20  # of the rendered text, in addition to 16 for each character of the conversation
 # A template that has only these nodes, and no loop in a loop, takes time and memory in proportion to the conversation.
 _PLAIN_NODES = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Compare, nodes.Operand, nodes.Getitem,
@@ -58,7 +58,7 @@ def render(template: Template, messages: Messages, arguments: Mapping[str, Any],
             if time.monotonic() > deadline:
                 raise _LimitError(f"it takes more than {_SECONDS} seconds")
     except Exception as error:  # foreign code may raise anything
-        # Errors of jinja2 and of the template itself speak for themselves; others begin with their type.
+        # The message of an error of jinja2 or of the template itself is enough; that of any other gets its type before.
         kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__} "
         raise SettingsError(f"{folder}: the chat template refuses the conversation: {kind}{error}") from error
     return "".join(parts)
@@ -77,7 +77,7 @@ class _Generation(Extension):
     def parse(self, parser: Parser) -> list[Node]:
         """Parse a block from its opening tag to ``{% endgeneration %}``; returns the nodes of its body, without the
         tags."""
-        next(parser.stream)
+        next(parser.stream)  # skips the name of the tag
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
@@ -145,6 +145,6 @@ def render_within_limits() -> None:
             try:
                 render(template, [*opening, *messages], request["arguments"], Path(request["folder"]))
             except SettingsError as error:
-                # Any other error only refuses this conversation, for example its system message.
+                # Any other error means only that the template refuses this conversation, say its system message.
                 if isinstance(error.__cause__, (_LimitError, MemoryError)):
                     sys.exit(str(error))

@@ -49,7 +49,7 @@ def _mix(bits: np.ndarray) -> np.ndarray:
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     """Sample one token per row. Returns the tokens, int64 ``[R]``, and their log-probabilities, float32 ``[R]``.
 
-    ``logits`` float32 ``[B, V]`` are those of B distributions over a vocabulary of V tokens; they may be overwritten.
+    ``logits`` float32 ``[B, V]`` are those of B distributions over a vocabulary of V tokens; they are changed in place.
     Row r samples from the distribution ``source[r]`` (int64 ``[R]``) with the uniform random number ``uniform[r]``
     (float64 ``[R]``), by the temperature, top-k and top-p of ``sampling``. The log-probability is that of the
     temperature-scaled softmax before top-k and top-p. At temperature 0 the token is the first with the largest logit,
@@ -103,7 +103,7 @@ def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
     if sampling.top_k:
         ordered[:, sampling.top_k :] = 0
     cumulative = ordered.double().cumsum(-1)
-    # A token stays where the likelier ones before it have less than top_p of the total, which top-k may have lowered.
+    # A token stays where the likelier ones before it have less than top_p of the total that top-k has left.
     before = cumulative - ordered
     ordered.masked_fill_(before >= sampling.top_p * cumulative[:, -1:], 0)
     return torch.zeros_like(mass).scatter_(1, index, ordered)
@@ -284,7 +284,7 @@ class _Chunk:
             longer_branch_of_row = branch[stay] * vocabulary + token[stay]
             longer_branches, branch = np.unique(longer_branch_of_row, return_inverse=True)
             parent, last_token = np.divmod(longer_branches, vocabulary)  # of each longer branch
-            if step:  # store the branches that end here; before the first step they have no tokens
+            if step:  # store the branches that end here; in step 0 all branches are without tokens
                 ends = np.ones(len(prompt), dtype=bool)  # of each branch: whether no row continues it
                 ends[parent] = False
                 self._store_branches(branches, [nodes[i] for i in prompt[ends]], history[ends], np.flatnonzero(ends))
@@ -340,7 +340,7 @@ class _Chunk:
     def _prefill(self) -> tuple[Prompts, Tensor]:
         """Run the model on the tokens of the prompts that are not in the prefix cache. Returns the keys and values of
         the whole prompts, and the logits behind each prompt, ``[prompts, vocab_size]``."""
-        fresh = self.lengths - self.begin
+        fresh = self.lengths - self.begin  # tokens of each prompt that are computed now
         self.counters.reused_tokens += int(self.begin.sum())
         self.counters.prefilled_tokens += int(fresh.sum())
         prompts = Prompts.empty(self.transformer, self.lengths, self.decoder.workspace)
@@ -363,7 +363,7 @@ class _Chunk:
         """
         some = slice(first, first + len(prompts))
         begin, known = self.begin[some], self.known[some]
-        fresh = self.lengths[some] - begin
+        fresh = self.lengths[some] - begin  # tokens of each prompt that are computed now
         behind = np.cumsum(fresh)  # the packed index behind the tokens of each prompt
         prompt = np.repeat(np.arange(len(fresh)), fresh)  # of each packed token
         position = np.arange(behind[-1]) - np.repeat(behind - fresh, fresh) + begin[prompt]  # in its prompt

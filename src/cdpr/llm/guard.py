@@ -29,8 +29,8 @@ class GovernanceError(RuntimeError):
 
 @dataclass(frozen=True)
 class Disclosure:
-    """A permitted disclosure: text of credentialed cases may go to ``host`` under ``agreement``
-    (``governance.remote_agreement``)."""
+    """A permitted disclosure: the agreement ``agreement`` (``governance.remote_agreement``) allows that text of
+    credentialed cases goes to ``host``."""
 
     agreement: str
     host: str
@@ -56,8 +56,8 @@ def parse_unix_socket(endpoint: str) -> str | None:
 
 
 def host_of(endpoint: str) -> str:
-    """The host of an endpoint, with its port if it has one: ``api.example.org:8443``, or ``unix socket``. It may be
-    printed, since it holds no user name, key or path. Raises GovernanceError for an unusable address."""
+    """The host of an endpoint, with its port if it has one: ``api.example.org:8443``, or ``unix socket``. It is safe to
+    print, since it holds no user name, key or path. Raises GovernanceError for an unusable address."""
     return "unix socket" if parse_unix_socket(endpoint) is not None else _parse_url(endpoint).netloc.decode("ascii")
 
 
@@ -96,8 +96,8 @@ def is_local(endpoint: str) -> bool:
 
 
 def check_disclosure(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> Disclosure | None:
-    """Check that text may be sent to ``endpoint``; every client calls this before every request. ``credentialed``: the
-    text is under a data use agreement.
+    """Check that text is allowed to go to ``endpoint``; every client calls this before every request. ``credentialed``:
+    the text is under a data use agreement.
 
     Returns None where there is nothing to disclose: the cases are open, or the endpoint is on this machine. Returns a
     :class:`Disclosure` where ``governance`` names an agreement for sending credentialed text to another machine. Raises

@@ -31,8 +31,8 @@ class Journal:
         """Open the SQLite database in the file ``path``, and create missing tables of ``schema`` (SQL). Raises
         JournalError for a file that cannot be used, or on a file system without file locks."""
         self.path, self._lock = path, threading.Lock()
-        # Processes open the file one after the other: SQLite fails, instead of waiting for another process, while it
-        # switches to write-ahead logging.
+        # Processes open the file one after the other. While one of them switches it to write-ahead logging, SQLite in
+        # another would fail instead of wait.
         with hold(path.with_name(path.name + ".lock")):
             if not has_record_locks(path.parent):
                 raise JournalError(f"{path}: {NO_RECORD_LOCKS}: name a folder on another disk in paths.state")

@@ -1,10 +1,10 @@
 """A small program between a job and the model server that the job started. It makes the server end with the job,
 however the job ends.
 
-It is run by path and without this package: `keeper.py GRACE RESTARTS COMMAND...`, where COMMAND starts the server. Its
-standard input is a pipe from the job, which closes when the job ends. Then the whole process group of the server gets
-SIGTERM, and after GRACE seconds SIGKILL. A server that ends by itself is started again, at most RESTARTS times. The
-exit code is the server's.
+The keeper is run by path and without this package: `keeper.py GRACE RESTARTS COMMAND...`, where COMMAND starts the
+server. The keeper's standard input is a pipe from the job, which closes when the job ends. Then the whole process group
+of the server gets SIGTERM, and after GRACE seconds SIGKILL. A server that ends by itself is started again, at most
+RESTARTS times. The exit code is the server's.
 """
 
 import contextlib

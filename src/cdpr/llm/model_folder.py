@@ -65,6 +65,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         raise SettingsError(f"{folder}: no Hugging Face folder (config.json is missing); {remedy}")
     refuse_code(folder)
     config = read_json(path)
+    # What describes a quantisation, by where it is written: a key of config.json, or a file of its own.
     quantisations = {f"{path}: {key}": config[key] for key in _QUANTISED_KEYS if config.get(key)}
     quantisations |= {str(file): read_json(file) for name in _QUANTISED_FILES if (file := folder / name).is_file()}
     for where, quantisation in quantisations.items():  # the first one, if any, is reported
@@ -135,7 +136,7 @@ def _check_files(folder: Path, files: list[str], listed_by: str) -> None:
     """Raise SettingsError where one of ``files``, the files of the weights, is missing from the folder, or where the
     folder has further safetensors files. ``listed_by`` is the file that lists them, for the message: the index, or
     ``model.safetensors`` itself."""
-    present = {path.name for path in folder.glob("*.safetensors*")} - {_INDEX}  # with unfinished "*.safetensors.part"
+    present = {path.name for path in folder.glob("*.safetensors*")} - {_INDEX}  # also unfinished: "*.safetensors.part"
     missing, further = sorted({*files} - present), sorted(present - {*files})
     if missing:
         reason = f"which {_INDEX} lists" if listed_by == _INDEX else f"and there is no {_INDEX}"

@@ -24,7 +24,8 @@ from .model_folder import refuse_code
 from .types import ModelUnavailable
 
 HOST = "127.0.0.1"
-# Usual commands. The generation config of a model would change sampling parameters that requests leave out: it is off.
+# The usual command of each program, with placeholders in braces, which `server_command` fills in. A model's generation
+# config, which would change sampling parameters that requests leave out, is switched off.
 PROGRAMS: Mapping[str, str] = {
     "vllm": "vllm serve {weights} --host {host} --port {port} --served-model-name {name} "
     "--tensor-parallel-size {gpus} --seed 0 --generation-config vllm --disable-uvicorn-access-log {serve}",
@@ -47,8 +48,8 @@ def server_command(
     ``weights`` is a folder, a file or an id on the hub; requests use ``name`` for the model. ``gpus`` are the GPUs of
     one copy of the model; ``flags`` replace the word ``{serve}``.
     """
-    # On a CPU (0 GPUs) servers still want one part of the model. The flags are whole words: a {serve} within a longer
-    # word becomes the empty text.
+    # At least 1 GPU, because servers refuse 0 also on a CPU. The flags are whole words: a {serve} within a longer word
+    # becomes the empty text.
     values = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
     command: list[str] = []  # word by word; "{serve}" becomes as many words as there are flags
     for word in shlex.split(serving.command or PROGRAMS[serving.program]):
@@ -88,7 +89,7 @@ class OwnServer(contextlib.AbstractContextManager):
         self._process: subprocess.Popen[bytes] | None = None
         self._failure = ""  # why the server cannot be used; empty: it can
         self._log_start = 0  # the byte of the log at which the output of this server begins
-        self.port, self._claim = _claim_port()
+        self.port, self._claim = _claim_port()  # the port and its lock
         self.address = f"http://{HOST}:{self.port}/v1"  # of its OpenAI protocol
         self.command = server_command(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
@@ -213,5 +214,6 @@ def _claim_port() -> tuple[int, contextlib.ExitStack]:
 
 def _describe_exit(code: int) -> str:
     """Describe how a process with this exit ``code`` ended: "by SIGKILL" or "with exit status 1"."""
-    number = -code if code < 0 else code - 128  # of the signal, as Popen or as shells report it, if one ended it
+    # The number of the signal that ended the process, if one did: Popen reports it as -number, shells as 128 + number.
+    number = -code if code < 0 else code - 128
     return f"by {signal.Signals(number).name}" if number in {*signal.Signals} else f"with exit status {code}"

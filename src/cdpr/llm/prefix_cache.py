@@ -31,8 +31,8 @@ class CacheNode:
 
     - ``used``: the number of the batch that used it last.
     - ``number``: counts the nodes in the order of their creation.
-    - ``level``: one more than the level (:attr:`CachedPath.level`) of the path for which the node was created. It is
-      the lowest level of another path of the same batch that begins with these tokens, because it is computed later.
+    - ``level``: one more than the level (:attr:`CachedPath.level`) of the path for which the node was created. Any
+      other path of the same batch that begins with these tokens has at least this level: it is computed later.
     """
 
     edge: bytes

@@ -27,6 +27,7 @@ from .journal import open_journal
 from .spec import ModelSpec
 from .types import CASE, DATASET, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling, Usage, repair_text
 
+# The answers; which systems (agents, judges, matchers) use an answer; about which data sets a question was asked.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
     question TEXT PRIMARY KEY, model TEXT NOT NULL, asked TEXT NOT NULL, answer TEXT NOT NULL, date TEXT NOT NULL);
@@ -72,8 +73,9 @@ class Recordings:
     def find(self, question: str) -> Completion | None:
         """Find the recorded answer of a model by the key of its question (:func:`question_key`); None where there is
         none."""
-        rows = self.journal.read("SELECT answer FROM answers WHERE question = ?", (question,))  # one, or none
-        return next((read_answer(answer) for (answer,) in rows), None)
+        rows = self.journal.read("SELECT answer FROM answers WHERE question = ?", (question,))
+        answers = [read_answer(answer) for (answer,) in rows]  # one, or none
+        return answers[0] if answers else None
 
     def record(self, model: str, asked: str, answer: Completion, system: str) -> Completion:
         """Record the answer of ``model`` to the question ``asked`` (JSON text), and that ``system`` (an agent, judge or

@@ -102,7 +102,8 @@ class InProcessSampler(Model):
         self._check_request(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
-        if self._loop is not loop:  # no request is waiting, or those that do belong to an earlier loop, which has ended
+        if self._loop is not loop:
+            # The first request that waits in this loop. Any others that wait are of an earlier loop, which has ended.
             self._loop, self._pending = loop, []
             loop.call_soon(self._wait_for_quiet, loop, 0, 0)  # 0 requests known, 0 quiet turns
         self._pending.append((request, future))
@@ -181,9 +182,9 @@ class InProcessSampler(Model):
             raise ValueError(f"samples must be one or more indices from 0 on, not {request.samples}")
         if not all(request.given):
             raise ValueError("a continuation is empty: give at least one token")
-        for part in (request.prompt, *request.given):
-            if min(part) < 0 or max(part) >= size:
-                wrong = next(i for i in part if not 0 <= i < size)
+        for ids in (request.prompt, *request.given):
+            if min(ids) < 0 or max(ids) >= size:
+                wrong = next(token for token in ids if not 0 <= token < size)  # the first one
                 raise ValueError(f"the prompt holds token {wrong}, outside the model's vocabulary of {size}")
         if len(request.prompt) + request.sampling.max_tokens > self.max_positions:
             sizes = f"a prompt of {len(request.prompt)} tokens and max_tokens {request.sampling.max_tokens}"

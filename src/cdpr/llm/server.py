@@ -8,7 +8,6 @@ this reply is lost. Otherwise the request is wrong, or the server has a problem.
 
 import asyncio
 import importlib
-import itertools
 import logging
 import os
 import time
@@ -92,7 +91,7 @@ class ServedModel(Model):
         self.spec, self.address, self.tokenizer = spec, spec.address or "", tokenizer
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one for which `_connect` made a client
         # When the server answered last (time.monotonic), and whether the log says that it is silent since.
         self._last_answer, self._is_silent = 0.0, False
         self._ranks: dict[str, int] = {}  # for each case the number of the server's replica that answers it
@@ -308,9 +307,9 @@ class ServedModel(Model):
         no key."""
         request.headers.pop("Authorization", None)  # the placeholder that the package sends
         names = () if self.spec.server else self.keys
-        key = next((os.environ[name] for name in names if os.environ.get(name)), None)
-        if key:
-            request.headers["Authorization"] = f"Bearer {key}"
+        keys = [os.environ[name] for name in names if os.environ.get(name)]
+        if keys:
+            request.headers["Authorization"] = f"Bearer {keys[0]}"  # of the first variable that is set
         return request
 
 
@@ -344,11 +343,13 @@ class OpenAIServer(ServedModel):
         tokenizer = self.tokenizer
         if tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)  # raises
-        # Indices follow each other where they differ by as much as their positions do: 1 2 3 7 8 gives [1 2 3], [7 8].
-        runs = itertools.groupby(enumerate(samples), key=lambda pair: pair[1] - pair[0])
-        indices_of_requests = [[k for _, k in run] for _, run in runs]
-        if sampling.temperature == 0:  # vLLM then gives only one completion per request
-            indices_of_requests = [[k] for k in samples]
+        indices_of_requests: list[list[int]] = []  # the indices 1, 2, 3, 7, 8 give [1, 2, 3], [7, 8]
+        for index in samples:
+            is_next = bool(indices_of_requests) and index == indices_of_requests[-1][-1] + 1
+            if is_next and sampling.temperature != 0:  # at 0 vLLM gives only one completion per request
+                indices_of_requests[-1].append(index)
+            else:
+                indices_of_requests.append([index])
         requests = [self._token_request(tokenizer, prompt_ids, ks, sampling, seed) for ks in indices_of_requests]
         completions_of_requests = await asyncio.gather(*map(self._complete, requests))
         return self._check_sampled([c for completions in completions_of_requests for c in completions])
@@ -358,8 +359,8 @@ class OpenAIServer(ServedModel):
     ) -> _Request:
         """Make the request for the completions with these successive ``indices`` of the prompt ``prompt_ids`` (token
         ids)."""
-        # vLLM adds 0, 1, 2, ... to the seed of a request for its completions, so index k always gets base + k.
-        # It takes seeds below 2**63.
+        # vLLM samples the first completion of a request with the request's seed, the next with that + 1, and so on. So
+        # index k has the seed derive_seed(seed, 0) + k, whichever request asks for it. vLLM takes seeds below 2**63.
         first_seed = (derive_seed(seed, 0) + indices[0]) % 2**63
         fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
         fields |= {"top_p": sampling.top_p, "seed": first_seed}

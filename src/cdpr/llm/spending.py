@@ -176,7 +176,7 @@ def _is_dead(holder: str) -> bool:
     another machine, about which this is unknown."""
     import psutil
 
-    node, *_, number, start = json.loads(holder)  # earlier versions wrote a further entry between them
+    node, *_, number, start = json.loads(holder)  # earlier versions wrote a further entry between node and number
     if node != platform.node():
         return False
     try:
@@ -214,7 +214,7 @@ def bound_prompt_tokens(messages: Messages) -> int:
 
 def spent(state: str | Path) -> list[Spent]:
     """Read all costs in the folder ``state``: one entry for each pair of system (agent, judge or matcher) and model.
-    Calls in progress are in their ``reserved_usd``."""
+    The cost of calls in progress is in ``reserved_usd``."""
     if not database_path(state).exists():
         return []
     # ``known`` is 1 in rows of calls whose tokens the server reported, else 0. The columns are the fields of Spent.

@@ -113,13 +113,14 @@ class ChatTokenizer:
         """Find the special token with which the template ends an assistant turn, such as ``<|im_end|>``. Returns its
         text and its id. Raises SettingsError where the template ends the turn with anything else."""
         after = self._render_after_assistant("hello")
-        added_tokens = self._tokenizer.get_added_tokens_decoder().items()
-        matches = [(token.content, i) for i, token in added_tokens if token.content and after.startswith(token.content)]
+        ids = {token.content: i for i, token in self._tokenizer.get_added_tokens_decoder().items()}  # by text
+        matches = [text for text in ids if text and after.startswith(text)]
         if not matches:
             problem = f"the chat template closes an assistant turn with {after[:20]!r}, which is no token of its own"
             remedy = "a reply would end at its first character; use a tokenizer that has this token"
             raise SettingsError(f"{self.folder}: {problem}: {remedy}")
-        return max(matches, key=lambda match: len(match[0]))  # the longest text: "<|im_end|>" before "<|"
+        longest = max(matches, key=len)  # "<|im_end|>" rather than "<|"
+        return longest, ids[longest]
 
     def _read_template(self, config: Mapping[str, Any]) -> str:
         """Read the source of the chat template: the file ``chat_template.jinja``, else the entry in ``config``, the

@@ -20,6 +20,7 @@ from .model_folder import StoredTensor, read_config, stored_tensors
 
 FAMILIES = ("qwen3", "qwen2", "llama")
 _OUTPUT_WEIGHT = "lm_head.weight"
+# Types of weights by their names in config.json.
 _TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
 
 # In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN uses all of any processor.
