@@ -53,7 +53,7 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
 class Context:
     """Everything that an algorithm can use in a training run.
 
-    ``settings`` has only the settings that the attribute ``reads`` of the algorithm names. ``environment`` answers
+    ``settings`` has only those settings that the algorithm lists in its attribute ``reads``. ``environment`` answers
     requests for examinations and judges diagnoses. ``policy`` is the policy in training; ``load_frozen_policy()`` loads
     a policy with the initial weights, which never change. ``seed`` is the seed of the run.
 
@@ -114,10 +114,10 @@ class Algorithm(ABC):
     trajectories. A subclass implements :meth:`score_group` (CONTRIBUTING.md, "Add an algorithm").
 
     ``Options`` declares the settings of this algorithm alone, ``training.options``; if one of them names a file, a
-    change of that file makes Snakemake train again. ``reads`` names the other settings that it reads, beside those that
-    every training reads; it is an error to read any other, or to change any other in a variant of an experiment.
+    change of that file makes Snakemake train again. ``reads`` lists the other settings that the algorithm reads, beside
+    those that every training reads; it is an error to read any other, or to change any other in a variant.
     ``extra_samples``: whether it trains on :class:`Alternative` replies. ``requires`` maps names of settings to the
-    only values with which it can train.
+    only values with which the algorithm can train.
     """
 
     class Options(Section):
@@ -126,12 +126,12 @@ class Algorithm(ABC):
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
     requires: ClassVar[Mapping[str, Any]] = {}
-    # What this package would have to offer for a training with other values than ``requires`` names; ends the error.
+    # What this package lacks for a training with other values than those in ``requires``: the end of the error message.
     missing: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
-        """Check a new subclass: raise TypeError where it defines a method under a name that an earlier version called,
-        because nothing calls it now."""
+        """Check a new subclass: raise TypeError where it defines a method by a name of an earlier version, because
+        nothing would call the method."""
         if old := sorted({"finish", "canonical", "needs_frozen", "scores_by"} & vars(cls).keys()):
             raise TypeError(f"{cls.__name__}: the method {old[0]} of algorithms has another name now, see CHANGELOG.md")
 
@@ -227,7 +227,8 @@ def check_finite(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> 
     """Raise FloatingPointError, naming the case, if an advantage is NaN or infinite. ``scored`` has the advantages of
     ``groups``, in the same order."""
     for group, of_group in zip(groups, scored, strict=True):
-        name, of_alternatives = group[0].case.name_in_errors, [other.advantages for other in of_group.alternatives]
+        name = group[0].case.name_in_errors
+        of_alternatives = [alternative.advantages for alternative in of_group.alternatives]
         for row in [*of_group.decisions, *of_alternatives]:  # each has a PerToken for each reply
             values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
             if not all(map(math.isfinite, values)):

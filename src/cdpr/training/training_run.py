@@ -34,6 +34,7 @@ Log = Callable[[Mapping[str, Any]], None]
 """Receives one row of metrics."""
 
 METRICS, CREDIT = "metrics.jsonl", "credit.jsonl"  # files in the folder of an unfinished training
+# The metrics that a training prints, and how often.
 _PRINTED = [f"{part}/{name}" for part in ("train", "validation") for name in ("accuracy", "aen", "aec", "utility")]
 _PRINT_EVERY = 5  # steps
 
@@ -187,7 +188,8 @@ def write_training_outputs(job: Job) -> None:
     job.metrics["seconds"] = rows[-1]["seconds"]
     if "diverged" in rows[-1]:
         job.tags["diverged"] = str(rows[-1]["step"])
-    # Warn of unreadable answers of the judge and of the matcher, counted over all steps.
+    # Warn of unreadable answers of the judge and of the matcher. The metrics count readable answers of their models
+    # (``_model``) and unreadable ones (``_invalid``) by step.
     warnings = []
     for asker in ("judge", "matcher"):
         readable = sum(row.get(f"calls/{asker}_model", 0) for row in rows)

@@ -84,7 +84,7 @@ class ValueTree:
         """Compute Q(s, a) of each sample at a state, leaving out samples whose Q is unknown. Later calls return the
         same list."""
         if state.key not in self._q_values:
-            values = [self.q_value(*sample) for sample in self.samples[state.key]]
+            values = [self.q_value(sample_state, step) for sample_state, step in self.samples[state.key]]
             self._q_values[state.key] = [value for value in values if value is not None]
         return self._q_values[state.key]
 
@@ -125,7 +125,7 @@ class AllActions(Algorithm):
         that was sampled at one of its states."""
         context, nodes = self.context, build_tree(group)
         # Sample at every state: whole continuations, or single actions. ``draws.journal`` lists all sampled steps. The
-        # tuple names the stream of random numbers, that of CDPR's draws from the current policy.
+        # tuple chooses the random numbers: the same as those of CDPR's draws from the current policy.
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         draw = draws.rollout if self.options.leaves == "returns" else draws.draw_steps
         numbers = range(self.options.continuations)
@@ -137,7 +137,7 @@ class AllActions(Algorithm):
         if self.options.leaves == "belief":
             next_states = [tree.next_state(state, step) for state, step in sampled]
             tree.beliefs = await read_beliefs(context.policy, next_states, "probability")
-        # Score the decisions and alternatives at every state. The zeros are replaced there, but for forced diagnoses.
+        # Score the decisions and alternatives at every state. A forced diagnosis is no decision and keeps the zero.
         scored = GroupAdvantages(decisions=[[0.0] * len(trajectory.steps) for trajectory in group])
         alternatives: list[Alternative] = []
         for node in nodes.values():
@@ -184,7 +184,8 @@ class AllActions(Algorithm):
                 scored.weights[i][t] += weight
             else:
                 new_replies[step.turn.token_ids].append(step)
-        (first_trajectory, _), alternatives = node.visits[0], []
+        first_trajectory, _ = node.visits[0]  # from which the alternatives branch off
+        alternatives = []
         for equal_steps in new_replies.values():
             step, total_weight = equal_steps[0], weight * len(equal_steps)
             advantage = self._compute_advantage(tree, node.state, step)

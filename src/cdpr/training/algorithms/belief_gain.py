@@ -66,7 +66,7 @@ class BeliefGain(Algorithm):
         group also gets alternatives to learn: at each visited state a reply that names the true disease."""
         states = [state for trajectory in group for state in trajectory.states]
         beliefs = await read_beliefs(self.belief_policy, states, self.options.measure)
-        values = {state: self.weight * belief for state, belief in beliefs.items()}
+        values = {state_key: self.weight * belief for state_key, belief in beliefs.items()}  # V(s) = w Phi(s)
         advantages = group_advantages(group, values, self.return_of, self.options.decay)
         scale = self.weight
         # Divided, but not centred: an advantage of 0 means "as good as diagnosing now", and has to stay 0.

@@ -20,7 +20,7 @@ class Gagpo(Algorithm):
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute one advantage for each decision, standardised over all decisions of the group."""
-        returns: dict[tuple, list[float]] = defaultdict(list)  # to go, at every visit of a state, by its key
+        returns: dict[tuple, list[float]] = defaultdict(list)  # returns to go of all visits of a state, by its key
         for trajectory in group:
             for t, state in enumerate(trajectory.states):
                 returns[state.key].append(self.return_of(trajectory.correct, trajectory.effort(t)))

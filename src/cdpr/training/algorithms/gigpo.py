@@ -52,8 +52,8 @@ class Gigpo(Algorithm):
         """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}; returns them
         in the order of the decisions. Correctness counts in the reward of the last decision alone."""
         returns: list[float] = []
-        correct, later = trajectory.correct, 0.0  # of the last decision, which comes first here
+        correct, later = trajectory.correct, 0.0  # for the last decision, which comes first here; nothing is later
         for step in reversed(trajectory.steps):
             returns.append(self.return_of(correct, step.effort) + self.options.discount * later)
-            correct, later = False, returns[-1]  # of the decision before it
+            correct, later = False, returns[-1]  # for the decision before this one
         return returns[::-1]

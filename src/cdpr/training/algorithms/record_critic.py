@@ -155,7 +155,7 @@ class RecordCritic(Algorithm):
     async def score_batch(self, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
         """Return for each group the replies that the policy shall learn, as alternatives; the decisions of its own
         trajectories have weight 0, so they are not trained. Afterwards reader and critic take a learning step on the
-        same states. The counts of the whole batch are those of the first group.
+        same states. The first group gets the counts of the whole batch.
 
         Arrays over the S visited states and the E examinations have the shape [S, E]."""
         import torch

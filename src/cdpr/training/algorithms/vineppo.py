@@ -24,7 +24,7 @@ class VinePpo(Algorithm):
         """Compute one advantage for each decision; :meth:`finish_batch` divides it by the standard deviation over the
         batch."""
         context = self.context
-        # The tuple names the stream of random numbers, that of CDPR's draws from the current policy.
+        # The tuple chooses the random numbers: the same as those of CDPR's draws from the current policy.
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         values = await state_values(draws, group, range(self.options.continuations), self.return_of)
         counts = {"credit/states": len(values)} | draws.counts

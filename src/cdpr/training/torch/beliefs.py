@@ -91,7 +91,8 @@ def trainable_branch_logits(model: Any, contexts: Sequence[Sequence[int]], branc
         # `token_logits` computes the logits by which a given token is predicted. Which one does not matter, so it is 0.
         end = branch.start + len(branch.ids)
         rows[branch.context].append(Segment(branch.start, (*branch.ids, 0), scored=(end,)))
-    return token_logits(model, rows)[0]  # the other result has the tokens themselves
+    logits, _given_tokens = token_logits(model, rows)
+    return logits
 
 
 class Reader(torch.nn.Module):

@@ -33,7 +33,7 @@ class AdamW:
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         trained = {number: p for number, p in enumerate(self.parameters) if p.grad is not None}
-        gradients = [p.grad for p in trained.values() if p.grad is not None]  # all; the condition is for its type
+        gradients = [p.grad for p in trained.values() if p.grad is not None]  # always true; for the type checker
         # The state of a parameter begins with zeros.
         for number in trained.keys() - self.states.keys():
             zero, step = torch.zeros_like(trained[number]), torch.zeros((), device=trained[number].device)

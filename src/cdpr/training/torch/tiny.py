@@ -106,7 +106,7 @@ def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
     from .decoder import Decoder
 
     common = {"eos_token_id": tokenizer.token_to_id(END), "pad_token_id": tokenizer.token_to_id(PAD)}
-    common |= {"transformers_version": metadata.version("transformers")}  # whose files these are
+    common |= {"transformers_version": metadata.version("transformers")}  # the version that defines these files
     config = _FILES["model"] | {
         "vocab_size": tokenizer.get_vocab_size(),
         "hidden_size": tiny.hidden_size,

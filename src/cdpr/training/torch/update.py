@@ -12,8 +12,8 @@ from ..algorithm import Group, GroupAdvantages, expand_to_tokens
 from ..training_run import CLIP_RATIO, DUAL_CLIP
 from .weights import padded_width
 
-# From this number of first tokens on that all rows of a batch have in common, they pass through the model once, before
-# the rows. For fewer the second pass costs more than it saves.
+# If all rows of a batch begin with the same tokens, at least so many, these tokens pass through the model once, before
+# the rows. With fewer the second pass costs more than it saves.
 _LEAST_SHARED = 256
 # Samples with a common prompt are joined to one row of at most so many tokens. In longer rows the dense mask costs more
 # than it costs to compute the prompt once for each sample.
@@ -164,7 +164,7 @@ def _common_prefix(first: Sequence[int], other: Sequence[int], limit: int) -> in
     ``limit``."""
     if first[:limit] == other[:limit]:
         return limit
-    return next((k for k in range(limit) if first[k] != other[k]), limit)
+    return next((k for k in range(limit) if first[k] != other[k]), limit)  # the first index at which they differ
 
 
 # Log-probabilities

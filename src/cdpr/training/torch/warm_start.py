@@ -40,7 +40,8 @@ from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _SEED, _WARMUP = 0, 50  # the seed of the order of batches; the number of steps in which the learning rate rises
 _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
-_TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4  # peak learning rates of all other weights, by policy
+# Peak learning rates of the tiny policy's other weights, and of all weights of a policy from a folder.
+_TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4
 
 
 Demonstration = Sequence[Segment]
@@ -186,7 +187,8 @@ def name_truth(episode: DemonstratedEpisode) -> DemonstratedEpisode:
     but of all cases with the same findings, each disease is the true one as often as it is probable. So a policy learns
     how probable each disease is, not only which is likeliest."""
     *requests, last = episode.trajectory.steps  # the last step is the diagnosis
-    turn = Turn(render_action(FinalDiagnosis(true_names(episode.trajectory.case)[0]), "full"))
+    canonical_name, *_ = true_names(episode.trajectory.case)
+    turn = Turn(render_action(FinalDiagnosis(canonical_name), "full"))
     steps = (*requests, replace(last, turn=turn, action=parse_action(turn.text)))
     diagnoses = (turn,) * len(episode.diagnoses)
     return replace(episode, trajectory=replace(episode.trajectory, steps=steps), diagnoses=diagnoses)
@@ -215,7 +217,8 @@ def tokenizer_corpus(settings: Settings, lessons: Lessons) -> list[str]:
         opening = opening_text(prompt, episode.trajectory.case)
         texts += [message["content"] for message in opening_messages(prompt, opening)]
         for step, first_line in zip(episode.trajectory.steps, episode.differentials, strict=True):
-            texts += [first_line + render_action(step.action, prompt.style), observation_text(prompt, step, False)]
+            observation = observation_text(prompt, step, forced=False)
+            texts += [first_line + render_action(step.action, prompt.style), observation]
     return texts + [opening_text(prompt, case, whole=True) for case, _ in lessons.whole_records]
 
 
@@ -243,7 +246,7 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
 def encode_whole_record(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
     """Encode a diagnosis from the whole record as one segment: the prompt with all results, then the reply ``turn``.
     Only the name of the disease and the end-of-turn token have a loss."""
-    prompt_ids = prompts.prompt_ids(State(case), True, whole=True)  # with the words of a forced diagnosis
+    prompt_ids = prompts.prompt_ids(State(case), forced=True, whole=True)  # ends with the words of a forced diagnosis
     context = prompt_ids[: len(prompt_ids) - len(prompts.forced_prefix_ids)]
     ids = (*context, *_diagnosis_ids(prompts, turn))
     return [Segment(0, ids, range(len(prompt_ids), len(ids)))]
