@@ -57,11 +57,12 @@ class DiagnosticLoop(AgentLoopBase):
         super().__init__(*args, **kwargs)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
-        """Run one episode and return it in verl's format. ``row`` is a row of :class:`~.session.Schedule`, which names
-        the case, with verl's ``uid`` of the group and ``session_id``, the number of the episode in it. verl's
-        ``sampling_params`` are not used: the settings of the run say how to sample."""
+        """Run one episode and return it in verl's format. ``row`` is a row of :class:`~.session.Schedule`, which says
+        which case it is, with two fields of verl: ``uid``, the name of the group, and ``session_id``, the number of the
+        episode in the group. verl's ``sampling_params`` are not used: the settings of the run say how to sample."""
         run = read_session(self.data_config.cdpr_session).run
-        case = getattr(run, row["part"])[int(row["case_index"])]  # of ``run.train`` or ``run.validation``
+        cases = getattr(run, row["part"])  # ``run.train`` or ``run.validation``
+        case = cases[int(row["case_index"])]
         spec = ModelSpec.of_rollouts(run.settings)
         model: Any = open_model(spec, client=self.server_manager, tokenizer=run.tokenizer)
         if row["part"] == "validation":
@@ -216,7 +217,7 @@ class GroupHook:
                 member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
             return
         for alternative in group.scored.alternatives:
-            # The version of the weights, here 0, is replaced with the other extra fields by that of the episode.
+            # {0}: any version of the weights, since the extra fields, which hold it, become those of the episode.
             member, output = group.members[alternative.i], _episode_output(alternative.turns, {0})
             output.reward_score, output.extra_fields = member.reward_score, member.extra_fields
             member.alternatives.append(output)
@@ -283,9 +284,10 @@ def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) ->
         turns, length = [step.turn for step in trajectory.steps], len(group.members[number].response_ids)
         add_row(f"{group.uid}_{number}_0", turns, scored.decisions[number], scored.weights[number], length)
     count: Counter[int] = Counter()  # alternatives of each trajectory
-    for other in scored.alternatives:
-        count[other.i] += 1
-        add_row(f"{group.uid}_{other.i}_{count[other.i]}", other.turns, other.advantages, other.weights)
+    for alternative in scored.alternatives:
+        count[alternative.i] += 1
+        key = f"{group.uid}_{alternative.i}_{count[alternative.i]}"
+        add_row(key, alternative.turns, alternative.advantages, alternative.weights)
 
 
 class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]

@@ -23,6 +23,7 @@ CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, in that of the run's state."""
 SESSION = "session.json"
 """File that describes the run (:class:`~.session.Session`), in the same folder."""
+# Sections of verl's configuration.
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
 # The ways to sum the loss over tokens: our name of each, and verl's.
 _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
@@ -41,7 +42,7 @@ def environment_variables(settings: Settings) -> dict[str, str]:
 
 def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[str, Any]:
     """Translate settings to changes of verl's configuration ``ppo_trainer``: values by dotted key, such as
-    ``actor_rollout_ref.rollout.n``. A leading ``+`` adds a new key.
+    ``actor_rollout_ref.rollout.n``. A leading ``+`` adds a new key, ``++`` adds a key or changes an existing one.
 
     ``policy`` is the folder of the initial policy, ``state`` the folder of unfinished work. Raises SettingsError for
     settings with which verl cannot run, or whose memory does not fit.
@@ -70,7 +71,7 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
         f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": micro_batch(settings),
         f"{_ROLLOUT}.agent.agent_loop_config_path": str(here / "loops.yaml"),
         "trainer.default_local_dir": str(state / CHECKPOINTS),
-        # One machine never joins a foreign cluster that happens to run there.
+        # "local": a run on one machine starts its own Ray, also where another cluster happens to run on the machine.
         "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",
         **{
             f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}": value

@@ -30,8 +30,8 @@ from .session import START, Session
 
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # how often a frozen server that died is started again, in a run
-# One call starts Ray on every machine of the job: the first, where this process runs, leads; the others wait until it
-# has had time to start, and join it.
+# The command that every machine of the job runs to start Ray. The first machine, where this process runs, leads; the
+# others wait 5 seconds and join it at its address. `ray_cluster` fills in what is in braces.
 _START = (
     'if [ "$SLURM_NODEID" = 0 ]; then exec ray start {options} --head --port={port} '
     "--include-dashboard=false; fi; sleep 5; exec ray start {options} --address={address}"
@@ -62,17 +62,18 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 def _train(session: Session) -> None:
-    """Run verl on the training that ``session`` describes. Ray is started first and, if the settings ask for one beside
-    the trainer, the server of the frozen initial policy."""
+    """Run verl on the training that ``session`` describes. Ray is started first. With ``training.verl.frozen.beside``
+    a vLLM server of the frozen initial policy is started next; it shares the GPUs with the training."""
     settings, verl = session.settings, session.settings.training.verl
     os.environ.update(environment_variables(settings))
     arguments = hydra_arguments(translate_settings(settings, session.policy, session.state))
     with contextlib.ExitStack() as stack:
         stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", LOGICAL if verl.without_gpu else None))
-        # The address of the frozen server is known now, and goes into the description of the run.
         if uses_frozen_policy(settings) and verl.frozen.beside:
             server = stack.enter_context(frozen_server(settings, session.policy, session.state))
             server.ensure_ready()
+            # The processes of the run find this server by its address, as one that the user has started. ``beside``
+            # stands for a server whose address is not known yet, so it is off from here on.
             frozen = {"url": server.address, "name": _FROZEN, "beside": False, "replicas": verl.gpus_per_node}
             with_address = merge(settings.model_dump(), {"training": {"verl": {"frozen": frozen}}})
             session = dataclasses.replace(session, settings=parse_settings(with_address))
@@ -81,9 +82,9 @@ def _train(session: Session) -> None:
 
 
 def frozen_server(settings: Settings, policy: Path, state: Path, patience: float = 1800.0) -> OwnServer:
-    """Make the vLLM server of the initial policy, which shares the training GPUs; it starts when its context is
-    entered. Its log is in the folder ``state``; ``patience`` is how many seconds it may take to start. Paper, appendix,
-    Training details: "co-located on the same two devices via separate GPU memory budget"."""
+    """Make the vLLM server of the frozen initial policy, which shares the training GPUs. The caller starts it by
+    ``ensure_ready``; it ends with its context. Its log is in the folder ``state``. It must be ready within ``patience``
+    seconds. Paper, appendix, Training details: "co-located on the same two devices via separate GPU memory budget"."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
     options = {
         "data-parallel-size": verl.gpus_per_node,
@@ -92,7 +93,7 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
         "max-num-seqs": frozen.at_once,
     }
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
+    flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the rollout servers have
     # The usual command, with its first word, the program, replaced.
     serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
     return OwnServer(
@@ -156,8 +157,8 @@ def _run_verl(arguments: list[str], state: Path, cpus: int) -> None:
 
 @contextlib.contextmanager
 def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[None]:
-    """A context that limits how long the run in it may take to start; without it, the processes of the run wait for Ray
-    and for each other without end.
+    """A context that limits the time in which the run inside it must start. Without this limit the processes of the run
+    would wait for Ray and for each other without end.
 
     The file :data:`~.session.START` in ``state`` says what the run waits for; it is empty once the run has started. A
     thread watches it. Where Ray has fewer than ``cpus`` CPUs, or the run has not started after ``patience`` seconds,
@@ -186,7 +187,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
         """Interrupt the main thread; called there at the signal that :func:`watch` sends."""
         raise KeyboardInterrupt  # Ray passes no other exception on
 
-    before, watcher = signal.signal(signal.SIGALRM, wake), threading.Thread(target=watch, daemon=True)
+    earlier_handler, watcher = signal.signal(signal.SIGALRM, wake), threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
@@ -196,7 +197,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
     finally:
         ended.set()
         watcher.join()
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, earlier_handler)
     refuse(problems, f"training.verl: {' '.join(problems)}")
 
 
@@ -253,7 +254,7 @@ def ray_cluster(
     command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none"]
     command += ["bash", "-c", script]
     with log.open("ab") as out:
-        # Machines and this process authenticate each other by a secret of the job; it is on no command line.
+        # The machines and this process authenticate each other by a secret of this run, which no command line shows.
         variables = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ.update(variables)
         without_address = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}

@@ -143,6 +143,7 @@ class MemoryPlan:
             )
 
 
+# How to need less memory, by what takes it (the purposes in the phases of a plan).
 _REMEDIES = {
     **dict.fromkeys(("weights", "gradients"), "use more GPUs, or training.verl.lora_rank"),
     "optimiser": "use more GPUs, training.verl.offload: true, or training.verl.lora_rank",
@@ -164,8 +165,9 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     stored = model.parameters + (trained if verl.lora_rank else 0)
     resident = {"weights": 4 * stored / gpus / GB, "optimiser": 8 * trained / gpus / GB}
-    frozen_beside = uses_frozen_policy(settings) and (verl.frozen.url or verl.frozen.beside)  # on the training GPUs
-    frozen = verl.frozen.memory * verl.gpu_memory_gb if frozen_beside else 0.0
+    # A frozen server with ``beside`` or a ``url`` takes its share of the training GPUs (0: it runs elsewhere).
+    takes_share = uses_frozen_policy(settings) and (verl.frozen.url or verl.frozen.beside)
+    frozen = verl.frozen.memory * verl.gpu_memory_gb if takes_share else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
     logits_of_token = model.vocab * 10 / GB  # 10 bytes for each entry of the vocabulary, with what is computed from it
     # While rollout servers generate, weights and optimiser may be in main memory (offload). Where an algorithm scores

@@ -95,8 +95,8 @@ class Schedule(torch.utils.data.Dataset):
     """The order of the cases as a data set for verl's loader (``data.custom_cls``), which reads it once from front to
     back. Row j has the index of the j-th case and its iteration.
 
-    ``data_files`` is ``train`` or ``validation``; ``config.cdpr_session`` is the file that describes the run. The
-    prompt of a row is empty: the episode builds it, so text of a case passes through verl's queues only as tokens.
+    ``data_files`` is the part of the cases: ``train`` or ``validation``. ``config.cdpr_session`` is the file that
+    describes the run. The prompts of rows are empty: episodes build them, so verl's queues get a case only as tokens.
     """
 
     def __init__(self, data_files: Any, tokenizer: Any = None, processor: Any = None, config: Any = None, **_: Any):
@@ -111,7 +111,7 @@ class Schedule(torch.utils.data.Dataset):
         return len(self.case_indices)
 
     def __getitem__(self, j: int) -> dict[str, Any]:
-        """Return row ``j``: the index and the iteration of its case, and constants that verl requires."""
+        """Return row ``j``: its case, given by ``part`` and ``case_index``, the iteration, and what verl requires."""
         return {
             "raw_prompt": [{"role": "user", "content": ""}],
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
@@ -157,7 +157,8 @@ def reason_to_stop(row: Metrics, allowed: float = MAX_FAILED) -> str | None:
         return "a fault arose in an episode or in its credit (see the log of the agent-loop worker)"
     if row.get("rollout/failed", 0.0) > allowed:
         return f"{row['rollout/failed']:.0%} of the episodes failed: check the rollout server"
-    failed = row.get("credit/failed", 0.0) if "credit/fresh" in row else 0.0  # other algorithms do not count requests
+    # Only CDPR counts what succeeded: drawn continuations (``credit/fresh``) and sampled next actions (probes).
+    failed = row.get("credit/failed", 0.0) if "credit/fresh" in row else 0.0
     requests = failed + row.get("credit/fresh", 0.0) + row.get("credit/probes", 0.0)
     if requests and failed / requests > allowed:
         return f"{failed / requests:.0%} of the replies for credit failed: check the frozen server"

@@ -196,6 +196,7 @@ class DiagnosticTrainer(PPOTrainerSync):
     def _compute_advantage(self, batch, metrics):
         """Compute our advantages of the batch, and store them where verl expects rewards. The estimator :func:`pass_on`
         then returns them as advantages."""
+        # The keys UID_MEMBER_OUTPUT of all rows but those with which verl pads a batch, and the UID of each group.
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")]
         uids = dict.fromkeys(uid for uid, _member, _output in (key.rsplit("_", 2) for key in keys))
         self.batch_advantages = ray.get(self._worker.finish_batch.remote(list(uids)))
