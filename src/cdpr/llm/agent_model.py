@@ -16,14 +16,14 @@ class Meter:
     """Counts of the model calls of an agent; they are reported beside its results.
 
     - ``calls``: completions that the agent received. ``prompt_tokens`` and ``completion_tokens``: the sums of their
-      tokens; None for the rest of the run as soon as a server did not report the tokens of a completion.
+      tokens; None as soon as a server has not reported those of a completion.
     - ``silent``: completions without text.
     - ``too_long``, ``refused``, ``failed``: completions with the finish reason ``too_long``, ``refusal`` or ``failed``
       (:class:`~.types.Completion`).
     - ``cut``: calls whose prompt lost a part, because the agent shortened it to ``policy.max_prompt_tokens`` or the
       server read only a part.
     - ``unmarked``: replies in which :func:`cut_answer` did not find where the answer begins.
-    - ``retries``: requests that were sent again, also requests to a judge.
+    - ``retries``: requests that were sent again, also those of a judge or matcher that is a model.
     - ``models``: the names under which servers answered.
     - ``prompts``: for each conversation that was sent, the number of prompt tokens that the server reported. The key is
       the tuple of the texts of its messages.

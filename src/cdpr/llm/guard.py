@@ -29,8 +29,8 @@ class GovernanceError(RuntimeError):
 
 @dataclass(frozen=True)
 class Disclosure:
-    """A permitted disclosure: the agreement ``agreement`` (``governance.remote_agreement``) allows that text of
-    credentialed cases goes to ``host``."""
+    """A permitted disclosure: ``agreement`` (``governance.remote_agreement``) allows that text of credentialed cases
+    goes to ``host``."""
 
     agreement: str
     host: str

@@ -345,8 +345,9 @@ class OpenAIServer(ServedModel):
             return await super().sample(prompt_ids, samples, sampling, seed)  # raises
         indices_of_requests: list[list[int]] = []  # the indices 1, 2, 3, 7, 8 give [1, 2, 3], [7, 8]
         for index in samples:
-            is_next = bool(indices_of_requests) and index == indices_of_requests[-1][-1] + 1
-            if is_next and sampling.temperature != 0:  # at 0 vLLM gives only one completion per request
+            # The index joins the last request if it follows its last index. At temperature 0 none does, because vLLM
+            # then gives only one completion per request.
+            if indices_of_requests and index == indices_of_requests[-1][-1] + 1 and sampling.temperature != 0:
                 indices_of_requests[-1].append(index)
             else:
                 indices_of_requests.append([index])

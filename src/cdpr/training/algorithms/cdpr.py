@@ -34,9 +34,9 @@ class Cdpr(Algorithm):
         says whether the current or the frozen initial policy continues the episode after them."""
         super().__init__(context)
         self.credit = context.settings.credit
-        policy = context.load_frozen_policy() if self.needs_frozen_policy(context.settings) else context.policy
+        continuing = context.load_frozen_policy() if self.needs_frozen_policy(context.settings) else context.policy
         environment, weights = context.environment, context.settings.utility
-        self.process_reward = ProcessReward(environment, context.policy, policy, self.credit, weights, context.seed)
+        self.process_reward = ProcessReward(environment, context.policy, continuing, self.credit, weights, context.seed)
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Compute the process rewards of a group, and one advantage for each trajectory from its score G.

@@ -33,7 +33,8 @@ class AdamW:
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         trained = {number: p for number, p in enumerate(self.parameters) if p.grad is not None}
-        gradients = [p.grad for p in trained.values() if p.grad is not None]  # always true; for the type checker
+        # The condition, which is true for all of them, is for the type checker.
+        gradients = [p.grad for p in trained.values() if p.grad is not None]
         # The state of a parameter begins with zeros.
         for number in trained.keys() - self.states.keys():
             zero, step = torch.zeros_like(trained[number]), torch.zeros((), device=trained[number].device)

@@ -50,7 +50,7 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     # BPE learns from all other phrases.
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence([by_phrase, to_bytes])
-    size = vocab_size - len(SCAFFOLD) - len(frequent)
+    size = vocab_size - len(SCAFFOLD) - len(frequent)  # tokens for BPE, with its bytes and the control tokens
     chat = list(CONTROL)  # control tokens of a conversation
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=chat, initial_alphabet=alphabet, show_progress=False)
     others = sorted(counts.keys() - set(frequent))

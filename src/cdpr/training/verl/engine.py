@@ -19,7 +19,7 @@ class Engine(FSDPEngineWithLMHead):
     def _build_module(self):
         """Build verl's model, and store the shape of each of its weights by name."""
         module = super()._build_module()
-        # Without weights of three dimensions, the packed experts of a mixture: verl sends each expert by itself.
+        # Without the packed experts of a mixture-of-experts model (three dimensions): verl sends each expert by itself.
         self.shapes = {name: weight.shape for name, weight in module.named_parameters() if weight.dim() < 3}
         return module
 

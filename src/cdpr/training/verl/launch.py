@@ -73,7 +73,7 @@ def _train(session: Session) -> None:
             server = stack.enter_context(frozen_server(settings, session.policy, session.state))
             server.ensure_ready()
             # The processes of the run find this server by its address, as one that the user has started. ``beside``
-            # stands for a server whose address is not known yet, so it is off from here on.
+            # would start a server, so it is off for them.
             frozen = {"url": server.address, "name": _FROZEN, "beside": False, "replicas": verl.gpus_per_node}
             with_address = merge(settings.model_dump(), {"training": {"verl": {"frozen": frozen}}})
             session = dataclasses.replace(session, settings=parse_settings(with_address))

@@ -117,6 +117,7 @@ class DiagnosticTrainer(PPOTrainerSync):
             rollout = config.actor_rollout_ref.rollout
             rollout.nnodes, rollout.n_gpus_per_node = 1, 1
             rollout.tensor_model_parallel_size, rollout.quantization = 1, None
+            # "auto": it reads its weights from the folder of the policy, since the trainer sends it none.
             rollout.gpu_memory_utilization, rollout.load_format = custom["frozen_memory"], "auto"
             config.actor_rollout_ref.model.lora_rank = 0
         return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
