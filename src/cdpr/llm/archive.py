@@ -1,8 +1,8 @@
 """Archives of recorded answers of models (:mod:`.recording`), with which one project repeats the paid calls of another
 without paying (``cdpr recordings``).
 
-An archive is a zip file with one line of JSON per answer about an open case, a case that anyone may see. The lines are
-sorted by the key of their question, so equal recordings give equal bytes.
+An archive is a zip file with one line of JSON per answer about an open case, a case that anyone is allowed to see. The
+lines are sorted by the key of their question, so equal recordings give equal bytes.
 """
 
 import io
@@ -27,8 +27,8 @@ from .recording import AnswerRow, Recordings, canonical_json
 
 _MEMBER = "answers.jsonl"  # of the zip file
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of the member, the first that a zip file can have
-# An archive whose text is over this many times larger than its compressed form is refused: it may be made to fill the
-# memory.
+# An archive whose text is over this many times larger than its compressed form is refused: someone may have made it to
+# fill the memory.
 _MOST_COMPRESSED = 200
 _IMPORTED = "imported"  # in place of a data set, for answers from an archive, which are all about open cases
 # Errors of reading a damaged archive; RuntimeError: encrypted, or an unknown compression.
@@ -67,9 +67,9 @@ class _Line(BaseModel):
 def export_recordings(
     state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
 ) -> int:
-    """Write the recorded answers of models about open cases, which anyone may see, to the archive ``file``; returns
-    their number. ``state`` is the folder of the recordings. With ``systems`` (names of agents, judges, matchers) only
-    the answers that these use are written.
+    """Write the recorded answers of models about open cases to the archive ``file``; returns the number of answers.
+    ``state`` is the folder of the recordings. With ``systems`` (names of agents, judges, matchers) only the answers
+    that these use are written.
 
     ``credentialed`` are the data sets whose text must not leave the machine. Answers that may be about one of them
     (:func:`withheld`) are left out. Raises ArchiveError where the answer to the same question was also recorded for a
@@ -92,7 +92,7 @@ def export_recordings(
     journal = Recordings(state, credentialed=False).journal
     lines = []
     for question, names in users.items():
-        row = AnswerRow(*journal.read("SELECT * FROM answers WHERE question = ?", (question,))[0])
+        row = AnswerRow(*journal.read("SELECT * FROM answers WHERE question = ?", (question,))[0])  # the only row
         content = {"systems": names, "asked": json.loads(row.asked), "answer": json.loads(row.answer)}
         lines.append(canonical_json(row._asdict() | content) + "\n")
     member = zipfile.ZipInfo(_MEMBER, _EPOCH)  # a fixed date, so that equal answers give equal bytes

@@ -103,10 +103,10 @@ class Prefill:
         arch, device = pool.transformer.architecture, pool.transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
-        # Ranges of prompts, from ``start`` to before ``stop``, whose queries, one for each new token, are padded to the
-        # same number, so that one matrix product serves all of them. ``query`` int64 [prompts * padded queries] is, for
-        # each padded query, the index of its token in the packed forward pass (padding: 0). ``bias`` [prompts, padded
-        # queries, T] is 0 for the T tokens of the prompt that a query sees, else -inf.
+        # Ranges of prompts, from ``start`` to before ``stop``. A prompt has one query for each new token. All prompts of
+        # a range are padded to the same number of queries, so that one matrix product serves the range. ``query`` int64
+        # [prompts * padded queries]: of each padded query the index of its token in the packed forward pass (padding:
+        # 0). ``bias`` [prompts, padded queries, T]: 0 for the tokens of the prompt that a query sees, else -inf.
         self.ranges: list[tuple[int, int, Tensor, Tensor]] = []  # start, stop, query, bias
         new = np.count_nonzero(slots, axis=1) - known  # new tokens of each prompt
         ends = np.cumsum(new)  # the packed index behind the new tokens of each prompt

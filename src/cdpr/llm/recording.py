@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS answers (
 CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system, question)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sources (dataset TEXT, question TEXT, PRIMARY KEY (dataset, question)) WITHOUT ROWID;
 """
-_ANSWER = TypeAdapter(Completion)
+_ANSWER = TypeAdapter(Completion)  # turns answers into plain values for JSON, and checks those that are read
 
 
 class AnswerMissing(ModelUnavailable):

@@ -23,7 +23,8 @@ from .types import TOO_LONG, Completion, Ids, Messages, Model, Request, Sampling
 
 _CPU_CACHES = 3 * 2**29  # bytes, 1.5 GiB; the demo's whole evaluation fits
 _CHUNK = 768  # completions decoded at a time, fewer when their keys and values exceed their share of the memory
-# Turns of the event loop without a new request after which a batch starts: more than an episode takes between two.
+# Turns of the event loop without a new request after which a batch starts: more than an episode takes between two of
+# its requests.
 _QUIET_TURNS = 16
 
 
@@ -192,8 +193,8 @@ class InProcessSampler(Model):
 
 
 def cache_memory(device: torch.device, share: float) -> int:
-    """Compute the bytes that a sampler may use for keys and values: 1.5 GiB on a CPU; on a GPU ``share`` of the memory
-    that is free after the weights are loaded, but at least 1.5 GiB. If the process may take only a fraction of the GPU
+    """Compute the bytes that a sampler gets for keys and values: 1.5 GiB on a CPU; on a GPU ``share`` of the memory
+    that is free after the weights are loaded, but at least 1.5 GiB. If the process is limited to a fraction of the GPU
     (``torch.cuda.set_per_process_memory_fraction``), only the rest of this fraction counts as free."""
     if device.type != "cuda":
         return _CPU_CACHES

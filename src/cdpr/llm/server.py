@@ -31,7 +31,7 @@ from .types import CASE, FAILED, Completion, Ids, Messages, Model, ModelFailure,
 # HTTP statuses of problems that may pass (time-out, conflict, too early, too many requests), beside all from 500 on.
 _RETRIED_STATUSES = (408, 409, 425, 429)
 _LONGEST_PAUSE = 30.0  # seconds between attempts
-_LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
+_LONGEST_WAIT = 120.0  # seconds; if a server asks for a longer wait (Retry-After), the request fails
 _SILENCE = 60.0  # seconds without any answer of the server until the log says that it is waiting
 _log = logging.getLogger(__name__)
 
@@ -345,8 +345,8 @@ class OpenAIServer(ServedModel):
             return await super().sample(prompt_ids, samples, sampling, seed)  # raises
         indices_of_requests: list[list[int]] = []  # the indices 1, 2, 3, 7, 8 give [1, 2, 3], [7, 8]
         for index in samples:
-            # The index joins the last request if it follows its last index. At temperature 0 none does, because vLLM
-            # then gives only one completion per request.
+            # An index that is the next after the last index of the last request joins that request. Not at temperature
+            # 0, where vLLM gives only one completion per request.
             if indices_of_requests and index == indices_of_requests[-1][-1] + 1 and sampling.temperature != 0:
                 indices_of_requests[-1].append(index)
             else:

@@ -19,7 +19,7 @@ from ..settings import SettingsError
 from .model_folder import StoredTensor, read_config, stored_tensors
 
 FAMILIES = ("qwen3", "qwen2", "llama")
-_OUTPUT_WEIGHT = "lm_head.weight"
+_OUTPUT_WEIGHT = "lm_head.weight"  # the matrix of the output head, by its name in Hugging Face folders
 # Types of weights by their names in config.json.
 _TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
 

@@ -41,8 +41,8 @@ class Sampling:
 
     - ``max_tokens``: most tokens of a completion.
     - ``temperature``: 0 decodes greedily; None leaves it to the server.
-    - ``top_k``, ``top_p``: restrict the tokens that may be sampled, ``top_k`` first; 0 and 1 restrict nothing.
-    - ``first_line``: the caller uses only the first line of a completion, so a server may stop there.
+    - ``top_k``, ``top_p``: restrict the tokens that can be sampled, ``top_k`` first; 0 and 1 restrict nothing.
+    - ``first_line``: the caller uses only the first line of a completion, so a server is free to stop there.
 
     Raises ValueError for values outside their range.
     """

@@ -164,8 +164,8 @@ class Algorithm(ABC):
 
     def state_dict(self) -> Any:
         """Return what the algorithm must restore when an interrupted run resumes, in types that JSON holds (tuples come
-        back as lists); None, as here, where there is nothing. Only an algorithm that cannot run on the engine verl may
-        return tensors."""
+        back as lists); None, as here, where there is nothing. Only an algorithm that cannot run on the engine verl is
+        allowed to return tensors."""
         return None
 
     def load_state_dict(self, state: Any) -> None:

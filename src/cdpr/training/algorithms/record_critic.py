@@ -129,7 +129,7 @@ class RecordCritic(Algorithm):
         self.number_of_examination = {name: number for number, name in enumerate(names)}
         self.request_texts = list(map(self._request_text, names))
         self.request_ids = [(*encode(text), self.prompts.tokenizer.end_of_turn) for text in self.request_texts]
-        # The D diagnoses that any case has, each known by the first token of its name.
+        # The D diagnoses that any case has, each known by the first token of its canonical name, the first true name.
         diagnoses = index_by_first_token((true_names(case)[0] for case in context.cases), self._diagnosis_token)
         self.diagnosis_tokens, self.diagnosis_names = list(diagnoses), list(diagnoses.values())
         # Three models: the initial policy as it is, the reader, which starts as a copy of it, and the critic.
@@ -225,7 +225,7 @@ class RecordCritic(Algorithm):
         requested = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for n, visit in enumerate(visits):
             for step in visit.state.history:
-                # The name on record; where there is no result, that in the request (none in other actions).
+                # The name on record; without a result, the name in the request. Other actions have the empty name.
                 name = step.observation.exam_key or getattr(step.action, "name", "")
                 if name in self.number_of_examination:
                     requested[n, self.number_of_examination[name]] = True

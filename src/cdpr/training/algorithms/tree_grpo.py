@@ -54,8 +54,8 @@ class TreeGrpo(Algorithm):
         for i, tree in enumerate(trees):
             within_tree = self.normalise_scores(scores[i])
             own, *others = map(operator.add, within_tree, among_trees[i * size : (i + 1) * size])
-            # ``sharing[t]``: the advantages of all episodes that share decision t of the first episode, which are its
-            # ``own`` and those of the branches that begin after t. What follows in a branch is an alternative.
+            # ``own`` is the advantage of the first episode. ``sharing[t]`` has those of all episodes that share its
+            # decision t: ``own``, and those of branches that begin after t. What follows in a branch is an alternative.
             sharing = [[own] for _ in group[i].steps]
             for branch, advantage in zip(tree[1:], others, strict=True):
                 for of_decision in sharing[: branch.start]:

@@ -32,11 +32,12 @@ class Branch(NamedTuple):
 
 
 def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]) -> dict[int, str]:
-    """Map the first token of each name to the name, the most frequent name first. ``names`` may repeat;
+    """Map the first token of each name to the name, the most frequent name first. ``names`` can have a name many times;
     ``first_token(name)`` returns the first token of a name. Of several names with the same first token only the most
     frequent is kept, because the distribution of the next token cannot distinguish them."""
+    counts = Counter(names)
     name_of_token: dict[int, str] = {}
-    for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])):
+    for name in sorted(counts, key=lambda name: (-counts[name], name)):  # equally frequent names in alphabetical order
         name_of_token.setdefault(first_token(name), name)
     return name_of_token
 
@@ -91,8 +92,7 @@ def trainable_branch_logits(model: Any, contexts: Sequence[Sequence[int]], branc
         # `token_logits` computes the logits by which a given token is predicted. Which one does not matter, so it is 0.
         end = branch.start + len(branch.ids)
         rows[branch.context].append(Segment(branch.start, (*branch.ids, 0), scored=(end,)))
-    logits, _given_tokens = token_logits(model, rows)
-    return logits
+    return token_logits(model, rows)[0]  # the other result has the tokens themselves
 
 
 class Reader(torch.nn.Module):

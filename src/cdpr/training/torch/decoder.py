@@ -124,8 +124,8 @@ class _Cache:
         self.layers = [[states.repeat_interleave(repeats, dim=0) for states in layer] for layer in self.layers]
 
     def select(self, sequences: list[int], length: int) -> "_Cache":
-        """Return a new cache with the first ``length`` tokens of the given ``sequences`` (row numbers of the batch,
-        which may repeat)."""
+        """Return a new cache with the first ``length`` tokens of the given ``sequences`` (row numbers of the batch; one
+        number can occur several times)."""
         selected = _Cache(0)
         selected.layers = [[states[sequences, :, :length] for states in layer] for layer in self.layers]
         return selected

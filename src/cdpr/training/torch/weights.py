@@ -75,8 +75,8 @@ def save_checkpoint(path: Path, state: Mapping[Any, Any]) -> None:
 
 def load_checkpoint(path: Path) -> dict[Any, Any] | None:
     """Load the newest whole checkpoint: the file ``path``, or the previous checkpoint beside it if ``path`` is damaged
-    or missing. Returns its content; None where neither is whole. Logs a warning about a damaged file. Files may hold
-    tensors and plain values only, no code."""
+    or missing. Returns its content; None where neither is whole. Logs a warning about a damaged file. Only tensors and
+    plain values are read; torch refuses a file with code."""
     previous, digests = _sibling_files(path)
     whole_digests = _read_digests(digests)
     files = [file for file in (path, previous) if file.exists()]

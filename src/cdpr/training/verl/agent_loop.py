@@ -307,7 +307,7 @@ class GroupManager(AgentLoopManagerTQ):
 
 def ray_options(url: str | None) -> dict[str, Any]:
     """Return Ray's options for an actor that uses the server at ``url`` (None: no server). With a local address the
-    actor must run on the cluster's first machine, where the server is; otherwise Ray may choose any machine."""
+    actor must run on the cluster's first machine, where the server is; otherwise Ray chooses any machine."""
     # Only the first machine has this resource; a tiny amount of it is enough to bind the actor.
     return {"num_cpus": 0, "resources": {"node:__internal_head__": 1e-3} if url and is_local(url) else {}}
 

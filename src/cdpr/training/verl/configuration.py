@@ -53,7 +53,7 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
     changes = table["always"] | {theirs: value_at(settings, ours) for theirs, ours in table["settings"].items()}
     changes |= {
         "+data.cdpr_session": str(state / SESSION),
-        # Room for the longest episode: only its last observation may exceed `policy.max_response_tokens`.
+        # Room for the longest episode: only its last observation can exceed `policy.max_response_tokens`.
         "data.max_response_length": longest_sequence(settings) - settings.policy.max_prompt_tokens,
         f"{_MODEL}.path": str(policy),
         f"{_MODEL}.use_remove_padding": verl.attention == "flash_attention_2",

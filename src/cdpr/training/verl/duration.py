@@ -175,14 +175,15 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
     the number of episodes in a step."""
     credit, n = settings.credit, settings.training.group_size
     decisions = trajectories * behaviour.turns
-    # The numbers of different states, and of visits of one, were measured in groups of 4. Of n trajectories all but the
-    # first can repeat a state: a share of (n - 1) / n, which was 3 / 4 when it was measured. A state is visited by one
-    # trajectory and by a share of the n - 1 others, which were 3.
+    # The numbers of different states, and of visits of each, were measured in groups of 4. Of n trajectories all but
+    # the first can repeat a state: a share of (n - 1) / n, in the measurement 3 / 4. A state is visited by one
+    # trajectory and by a share of the n - 1 others, in the measurement 3.
     states, visits = decisions, 1.0
     if credit.merge != "none":
         states = decisions * (1 - behaviour.repeated * 4 / 3 * (n - 1) / n)
         visits = 1 + (behaviour.visits - 1) * (n - 1) / 3
-    # Probes: verl's servers give one reply for each request. The group's own decisions may count as samples.
+    # Probes: verl's servers give one reply for each request. Unless ``credit.own_actions`` says otherwise, the group's
+    # own decisions count as samples too, which need no request.
     probes = max(0, states * credit.samples - (decisions if credit.own_actions == "counted" else 0))
     work = {"probes": ServerWork(probes, probes * behaviour.reply, prompt=0, requests=probes)}
     # Continuations start at the states after the candidate actions of the selected states: examinations among the most
@@ -207,7 +208,8 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
         )
         prompt, requests = 0, forced
     if credit.verdicts == "scored":
-        scored = continuations if credit.horizon else next_states  # where no reply is drawn, all of a state share one
+        # With horizon 0 no reply is drawn, so all continuations from a state end in the same scored diagnosis.
+        scored = continuations if credit.horizon else next_states
         work["scoring"] = ServerWork(0, 0, prompt=scored * behaviour.scored_prompt, requests=scored)
     else:
         work["forced diagnoses"] = ServerWork(forced, forced * behaviour.name, prompt, requests, diagnoses=forced)

@@ -13,7 +13,7 @@ from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
 from ..training_run import uses_frozen_policy
 
-GB = 1e9
+GB = 1e9  # bytes
 ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and fragmentation
 _SLEEPING_SERVER = 1.5  # GB that a sleeping rollout server keeps: its CUDA context and graphs
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own

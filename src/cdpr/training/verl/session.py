@@ -24,7 +24,8 @@ from ..algorithm import Context
 from ..training_run import TrainingRun
 
 MAX_FAILED = 0.1
-"""Share of failed episodes or continuations in a step above which the run stops, after saving its state."""
+"""The largest share of the episodes of a step, or of its replies for credit, that is allowed to fail. Where more fail,
+the run saves its state and stops."""
 LOOP = "cdpr"  # the name of our agent loop in loops.yaml
 START = "start.txt"
 """File that says what a starting run waits for; empty once it has started."""

@@ -169,8 +169,8 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     @property
     def _has_alternatives(self) -> bool:
-        """Whether a batch may have further rows beside its trajectories (alternatives); all its rows are then one
-        mini-batch."""
+        """Whether a batch can have further rows beside its trajectories (alternatives); all rows of the batch are then
+        one mini-batch."""
         return algorithm_class(self.training_settings.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):

@@ -25,7 +25,7 @@ async def answer_request(
         extra_fields["prompt_logprobs"] = [[logprob] for logprob in (*scored, 0.0)]
         ids, logprobs = [sampler.tokenizer.end_of_turn], [0.0]
     else:
-        # verl writes a top_k of -1 where all tokens may be sampled; here that is 0.
+        # verl writes a top_k of -1 where it restricts nothing; here that is 0.
         sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
         [completion] = await sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
         ids, logprobs = list(completion.token_ids), list(completion.logprobs)
