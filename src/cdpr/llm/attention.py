@@ -103,8 +103,8 @@ class Prefill:
         arch, device = pool.transformer.architecture, pool.transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
-        # Ranges of prompts, from ``start`` to before ``stop``. A prompt has one query for each new token. All prompts of
-        # a range are padded to the same number of queries, so that one matrix product serves the range. ``query`` int64
+        # Ranges of prompts, from ``start`` to before ``stop``. A prompt has one query for each new token. In a range
+        # all prompts are padded to the same number of queries, so that one matrix product serves it. ``query`` int64
         # [prompts * padded queries]: of each padded query the index of its token in the packed forward pass (padding:
         # 0). ``bias`` [prompts, padded queries, T]: 0 for the tokens of the prompt that a query sees, else -inf.
         self.ranges: list[tuple[int, int, Tensor, Tensor]] = []  # start, stop, query, bias
