@@ -97,8 +97,8 @@ class Prefill:
 
         ``prompts`` gets the keys and values of the whole prompts, of up to ``T`` tokens; ``pool`` is the cache that
         stores them. ``slots`` int ``[P, T]`` are the cache slots of the prompts' tokens, ``write`` int64 ``[packed
-        tokens]`` those of the packed tokens; 0 is the slot of padding. The first ``known[p]`` tokens of prompt p are
-        not computed.
+        tokens]`` those of the packed tokens; 0 stands for padding, and in ``write`` also for tokens that are stored
+        already. The first ``known[p]`` tokens of prompt p are not computed.
         """
         arch, device = pool.transformer.architecture, pool.transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1

@@ -52,8 +52,8 @@ class DiagnosticLoop(AgentLoopBase):
     because verl would otherwise train on the rest of its group."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
-        """Create verl's loop, but keep ``hf_model_type`` from it. By this type verl would choose how it joins the turns
-        of a chat; here all prompts are built by us."""
+        """Create verl's loop without passing ``hf_model_type`` on. By this type verl would choose how it joins the
+        turns of a chat; here all prompts are built by us."""
         super().__init__(*args, **kwargs)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:

@@ -56,8 +56,8 @@ class Session:
         write_bytes(path, TypeAdapter(Session).dump_json(self))
 
     def announce(self, waiting: str = "") -> None:
-        """Write to the file :data:`START` for what a starting run is ``waiting``; an empty text says that it has
-        started."""
+        """Write to the file :data:`START` what a starting run is waiting for, the text ``waiting``. An empty text says
+        that the run has started."""
         write_text(self.state / START, waiting)
 
     @functools.cached_property
@@ -141,7 +141,8 @@ def align_with_response(turns: Sequence[Turn], values: Iterable[Sequence[float]]
 
 def translate_metrics(own: Metrics, metrics: Metrics, timing: Metrics) -> dict[str, float]:
     """Make the row of metrics of a step: the metrics ``own``, then verl's ``metrics`` and ``timing`` (seconds) under
-    our names. Metrics of verl for which we have no name are left out."""
+    our names. verl's metrics of its correction for the rollout server (``rollout_corr/``) keep their names; others for
+    which we have no name are left out."""
     row = dict(own)
     row |= {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
     for name, value in metrics.items():
