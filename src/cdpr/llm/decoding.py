@@ -49,7 +49,7 @@ def _mix(bits: np.ndarray) -> np.ndarray:
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     """Sample one token per row. Returns the tokens, int64 ``[R]``, and their log-probabilities, float32 ``[R]``.
 
-    ``logits`` float32 ``[B, V]`` are those of B distributions over a vocabulary of V tokens; they are changed in place.
+    ``logits`` float32 ``[B, V]`` are those of B distributions over a vocabulary of V tokens; they can be overwritten.
     Row r samples from the distribution ``source[r]`` (int64 ``[R]``) with the uniform random number ``uniform[r]``
     (float64 ``[R]``), by the temperature, top-k and top-p of ``sampling``. The log-probability is that of the
     temperature-scaled softmax before top-k and top-p. At temperature 0 the token is the first with the largest logit,

@@ -8,8 +8,8 @@ replace private parts: the table of weight adapters (in ``rollout``), and how vL
 ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": "cdpr.training.verl.cpu.platform,cdpr.training.verl.cpu.rollout",
-    # For vLLM, where it serves: 1 GiB of keys and values instead of a share of the main memory, and threads that are
-    # not bound to cores.
+    # For both of vLLM's servers (trained and frozen policy), where there are any: 1 GiB of keys and values instead of a
+    # share of the main memory, and threads that are not bound to cores.
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
