@@ -100,7 +100,7 @@ def is_same_model(name: str, other: str) -> bool:
     return answered.startswith(requested) and _SNAPSHOT.fullmatch(answered.removeprefix(requested)) is not None
 
 
-_METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+_METER: ContextVar[Meter | None] = ContextVar("meter", default=None)  # that of the innermost `metering` context
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from .guard import NO_TELEMETRY
 from .model_folder import refuse_code
 from .types import ModelUnavailable
 
-HOST = "127.0.0.1"
+HOST = "127.0.0.1"  # the address at which servers listen: only this machine reaches them
 # The usual command of each program, with placeholders in braces, which `server_command` fills in. A model's generation
 # config, which would change sampling parameters that requests leave out, is switched off.
 PROGRAMS: Mapping[str, str] = {
@@ -45,8 +45,8 @@ def server_command(
     """Build the command line that starts a server: ``serving.command``, or the usual command of ``serving.program``,
     with its placeholders filled in. Returns its words, as for subprocess.
 
-    ``weights`` is a folder, a file or an id on the hub; requests use ``name`` for the model. ``gpus`` are the GPUs of
-    one copy of the model; ``flags`` replace the word ``{serve}``.
+    ``weights`` is a folder, a file or an id on Hugging Face's hub; requests use ``name`` for the model. ``gpus`` are
+    the GPUs of one copy of the model; ``flags`` replace the word ``{serve}``.
     """
     # At least 1 GPU, because servers refuse 0 also on a CPU. The flags are whole words: a {serve} within a longer word
     # becomes the empty text.

@@ -221,7 +221,7 @@ def model_identity(spec: ModelSpec) -> dict[str, Any]:
         fields["served"] = {"program": server.serving.program, "command": server.serving.command}
         if spec.entry:
             fields["served"]["serve"] = [*server.flags]
-        if not local_weights:  # the server loads them from the hub, by this id
+        if not local_weights:  # the server loads them from Hugging Face's hub, by this id
             fields["served"]["weights"] = server.weights
     if spec.entry and spec.entry.extra:
         fields["extra"] = spec.entry.extra

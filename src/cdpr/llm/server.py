@@ -83,7 +83,7 @@ class ServedModel(Model):
     """
 
     package: ClassVar[str]
-    key_names: ClassVar[tuple[str, ...]]
+    key_names: ClassVar[tuple[str, ...]]  # environment variables with the key of a model that has no entry
 
     def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
         """Prepare the model; no request is sent. ``tokenizer`` is for prompts of token ids. Raises SettingsError where

@@ -61,7 +61,7 @@ class ValueTree:
         if self.beliefs:  # the return of a diagnosis that is right with probability Phi
             return self.return_of(self.beliefs[self.next_state(state, step).key], step.effort)
         if self.is_last(state, step):
-            last, correct = self.environment.conclude(state, step)
+            last, correct = self.environment.conclude(state, step)  # the last step, and whether its diagnosis is right
             return self.return_of(correct, last.effort)
         next_value = self.state_value(state.after(step))
         return None if next_value is None else self.return_of(False, step.effort) + next_value

@@ -69,9 +69,10 @@ class Lessons(NamedTuple):
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
-    """Stage ``warm_start_policy``: train a policy to imitate simulated clinicians on in-domain cases, and on those of
-    the synthetic textbook if ``warm_start.textbook`` says so (default: for the tiny policy only); write it as a Hugging
-    Face folder. The tiny policy and its tokenizer are built first; any other policy is read from a folder.
+    """Stage ``warm_start_policy``: train a policy to imitate simulated clinicians on in-domain cases, and write it as a
+    Hugging Face folder. With ``warm_start.textbook`` (default: for the tiny policy only) it also learns from a
+    textbook: synthetic cases in the names and layouts of all hospitals. The tiny policy and its tokenizer are built
+    first; any other policy is read from a folder.
 
     A killed run resumes after its last finished epoch. The metrics have a row per epoch with the loss, and in each row
     the clinicians' accuracy for comparison.
