@@ -19,7 +19,7 @@ from .prefix_cache import TOKEN_BYTES, CachedPath, PrefixCache
 from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of the generator splitmix64, 2**64 divided by the golden ratio
-# The grid of branches (attention.Branches) of a chunk, the completions that are decoded together, has at most so many
+# The grid of branches (attention.Branches) of a chunk, the completions that are decoded together, has at most this many
 # cells for each completion that fits. Cells are empty where prompts have fewer completions than others.
 _CELLS_PER_ROW = 4
 _PREFILL_TOKENS = 2048  # about as many new tokens of prompts are computed in one forward pass

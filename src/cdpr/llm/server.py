@@ -365,7 +365,8 @@ class OpenAIServer(ServedModel):
         first_seed = (derive_seed(seed, 0) + indices[0]) % 2**63
         fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
         fields |= {"top_p": sampling.top_p, "seed": first_seed}
-        # The package sends `extra_body` as it is; it would look at every token of `prompt`. top_k -1: no limit.
+        # In `extra_body`, which the package sends unchanged: its own argument `prompt` would have every token checked.
+        # top_k -1: no limit.
         fields["extra_body"] = {"prompt": [*prompt_ids], "top_k": sampling.top_k or -1, "return_token_ids": True}
         if len(indices) > 1:
             fields["n"] = len(indices)

@@ -80,8 +80,8 @@ class Cdpr(Algorithm):
         """Complete the advantages of a batch and return its metrics. Two things wait until all groups are scored.
 
         Rewards of single decisions (``credit.level: step``) are added here, because their scale depends on the whole
-        batch. Sampled continuations go to the rollout cache here, so that no group depends on which one finished
-        first."""
+        batch. Sampled continuations go to the rollout cache here, so that the result does not depend on which group was
+        scored first."""
         credited = [scored for scored in batch if isinstance(scored, _CreditedGroup)]
         if self.credit.level == "step":
             self._add_step_level(credited)

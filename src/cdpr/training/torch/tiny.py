@@ -20,8 +20,8 @@ SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")  # the fixed words of an action
 # A phrase is a number, or the text between two punctuation marks with the mark behind it. It may have several words, so
 # that a finding or an examination takes one or two tokens, and not five. Every token costs a decoding step.
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
-_LEAST_COUNT = 10  # a phrase that occurs so often becomes a token
-_PHRASE_SHARE = 0.8  # of the tokens that are neither bytes nor fixed, at most so many are phrases; the rest is BPE's
+_LEAST_COUNT = 10  # a phrase that occurs at least this often becomes a token
+_PHRASE_SHARE = 0.8  # of the tokens that are neither bytes nor fixed, at most this share are phrases; the rest is BPE's
 # What is the same in every tiny policy: the contents of tokenizer_config.json (``tokenizer``), config.json (``model``).
 _FILES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 CHAT_TEMPLATE: str = _FILES["tokenizer"]["chat_template"]

@@ -12,11 +12,11 @@ from ..algorithm import Group, GroupAdvantages, expand_to_tokens
 from ..training_run import CLIP_RATIO, DUAL_CLIP
 from .weights import padded_width
 
-# If all rows of a batch begin with the same tokens, at least so many, these tokens pass through the model once, before
-# the rows. With fewer the second pass costs more than it saves.
+# If all rows of a batch begin with the same tokens, at least this many, these tokens pass through the model once,
+# before the rows. With fewer the second pass costs more than it saves.
 _LEAST_SHARED = 256
-# Samples with a common prompt are joined to one row of at most so many tokens. In longer rows the dense mask costs more
-# than it costs to compute the prompt once for each sample.
+# Samples with a common prompt are joined to one row of at most this many tokens. In longer rows the dense mask costs
+# more than it costs to compute the prompt once for each sample.
 _ROW_LIMIT = 2048
 
 
