@@ -188,8 +188,7 @@ def name_truth(episode: DemonstratedEpisode) -> DemonstratedEpisode:
     but of all cases with the same findings, each disease is the true one as often as it is probable. So a policy learns
     how probable each disease is, not only which is likeliest."""
     *requests, last = episode.trajectory.steps  # the last step is the diagnosis
-    canonical_name, *_ = true_names(episode.trajectory.case)
-    turn = Turn(render_action(FinalDiagnosis(canonical_name), "full"))
+    turn = Turn(render_action(FinalDiagnosis(true_names(episode.trajectory.case)[0]), "full"))  # the canonical name
     steps = (*requests, replace(last, turn=turn, action=parse_action(turn.text)))
     diagnoses = (turn,) * len(episode.diagnoses)
     return replace(episode, trajectory=replace(episode.trajectory, steps=steps), diagnoses=diagnoses)
