@@ -34,8 +34,8 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.credit import Credit
 
-SEED = 0  # of episodes, true advantages and replicates
-# The settings of CDPR that are changed, one at a time, and their values.
+SEED = 0  # of the sampled episodes, of the true advantages, and of the estimates, which are repeated (replicates)
+# The settings of CDPR that are changed, one at a time, each with the values that it takes.
 SWEEPS = {
     "samples": (2, 4, 8, 16),
     "continuations": (1, 2, 4, 8, 16),
@@ -44,9 +44,9 @@ SWEEPS = {
     "baseline": ("uniform", "policy_weighted", "leave_one_out"),
     "cache.reuse_group": ("none", "branching", "every"),
 }
-SCORED = ((0, 1), (1, 1), (1, 2), (3, 2), (3, 4))  # (horizon, continuations) under scored verdicts
-VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)  # of every state, for VinePPO
-Group = Sequence[Trajectory]
+SCORED = ((0, 1), (1, 1), (1, 2), (3, 2), (3, 4))  # pairs (horizon, continuations) for `credit.verdicts: scored`
+VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)  # how many continuations of every state VinePPO draws
+Group = Sequence[Trajectory]  # the episodes of one case
 
 
 def measure_credit_quality(settings: Settings, job: Job) -> None:
@@ -58,9 +58,10 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
         raise ValueError(f"{path}: no case of split 'validation'")
     spec = ModelSpec.of_folder(job.inputs["policy"], settings.policy)
     policy = PolicyAgent.build(settings, spec, settings.training.temperature)
-    gc.disable()  # collection would trace a million replies again and again, a third of the time
+    gc.disable()  # Python's garbage collector would look through a million kept replies again and again
     quality = asyncio.run(assess(settings, policy, cases))
     write_text(job.out["quality"], json.dumps(quality, indent=1) + "\n")
+    # Each sweep has a row with the default settings; these rows are equal.
     default = next(row for row in quality["rows"] if row["default"])
     figures = {name: default[name] for name in ("bias", "variance", "rmse", "rank_correlation", "right_signs")}
     job.metrics.update(figures)
@@ -74,28 +75,29 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     groups = await sample_groups(settings, environment, policy, cases)
     truth = await measure_truth(settings, environment, policy, groups)
     estimators, analysis = list_estimators(settings.credit), settings.analysis
-    # Estimators may share a setting, which is estimated once: first those of CDPR, then VinePPO's numbers (integers).
+    # Estimators with equal settings are computed once. The settings of CDPR come first, then those of VinePPO, which
+    # are integers.
     distinct = sorted(dict.fromkeys(e.setting for e in estimators), key=lambda setting: isinstance(setting, int))
-    # Every replicate estimates with all settings, by random numbers of its own.
+    # Every replicate repeats all estimates with other random numbers.
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
     replicates = []
     for seed in tqdm(seeds, desc="estimates", unit="replicate"):
         replicate = Replicate(settings, environment, CachedPolicy(policy), truth, seed)
         replicates.append({setting: await replicate.estimate(setting) for setting in distinct})
-        gc.collect()
+        gc.collect()  # frees the replies of this replicate
     # One row for each estimator: its errors over all replicates.
     rows = []
     for estimator in estimators:
         estimates = [replicate[estimator.setting] for replicate in replicates]
         tokens_per_decision = sum(tokens for _, tokens in estimates) / len(replicates) / len(truth.decisions)
-        # Whether this is CDPR as the settings have it: the changed setting has its usual value.
+        # Whether this is CDPR as the settings have it: the varied setting has the value that they give it.
         default = estimator.name == "cdpr" and estimator.value == attrgetter(estimator.sweep)(settings.credit)
         row = {"estimator": estimator.name, "sweep": estimator.sweep, "value": estimator.value, "default": default}
         errors = measure_errors(np.array([advantages for advantages, _ in estimates]), truth)
         rows.append(row | errors | {"tokens_per_decision": tokens_per_decision})
     return {
         "decisions": len(truth.decisions),
-        "states": len({groups[g][i].states[t].key for g, i, t in truth.decisions}),
+        "states": len({groups[group][episode].states[turn].key for group, episode, turn in truth.decisions}),
         "truth_rms": float((truth.advantage**2).mean() ** 0.5),
         "truth_error_mean": float(truth.error.mean()),
         "cases": len(cases),
@@ -107,8 +109,8 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
 
 
 def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
-    """Measure the errors of ``estimates`` [replicates, decisions] against the true advantages. Returns them by name, in
-    units of utility except for correlation and share.
+    """Measure the errors of ``estimates`` [replicates, decisions] against the true advantages. Returns measures of
+    error by name, in units of utility (``variance`` in their square), except for correlation and share.
 
     ``bias`` is the mean error over decisions, in which errors of opposite sign cancel, and ``bias_error`` its standard
     error over cases. ``bias_examinations`` is the same mean over requests alone, ``bias_diagnoses`` over diagnoses
@@ -138,7 +140,7 @@ def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
         "bias_rms": max(0.0, square - variance - noise_of_truth) ** 0.5,  # the difference of estimates may be below 0
         "variance": variance,
         "rmse": square**0.5,
-        "rank_correlation": float(np.mean([rank_correlation(row, truth.advantage) for row in estimates])),
+        "rank_correlation": float(np.mean([rank_correlation(replicate, truth.advantage) for replicate in estimates])),
         "right_signs": _mean_or_zero((np.sign(estimates) == np.sign(truth.advantage))[:, is_known]),
     }
 
@@ -173,7 +175,7 @@ def _mean_or_zero(values: np.ndarray) -> float:
 class Truth(NamedTuple):
     """Groups of episodes, one group per case, with the true advantages of their decisions.
 
-    ``decisions`` lists the decisions that were not forced, each as (group, trajectory, decision). The arrays are in
+    ``decisions`` has the indices (group, trajectory, decision) of each decision that was not forced. The arrays are in
     this order, shape [decisions]: ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility,
     ``error`` its standard error. ``ends`` is True where the action is a diagnosis, which ends the episode.
     """
@@ -185,9 +187,9 @@ class Truth(NamedTuple):
     ends: np.ndarray
 
     def flatten(self, values: Sequence[Sequence[Sequence[float | None]]]) -> np.ndarray:
-        """Turn values [group][trajectory][decision] into an array in the order of ``decisions``. None becomes 0, as in
-        training."""
-        return np.array([values[g][i][t] or 0.0 for g, i, t in self.decisions])
+        """Turn values [group][trajectory][decision] into an array in the order of ``decisions``. None, for a decision
+        without a value, becomes 0, as in training."""
+        return np.array([values[group][episode][turn] or 0.0 for group, episode, turn in self.decisions])
 
 
 def utility_of(settings: Settings) -> ReturnOf:
@@ -213,7 +215,7 @@ async def measure_truth(
 ) -> Truth:
     """Measure the true advantages of the decisions of ``groups``, from ``analysis.truth`` continuations of every state
     to the end of the episode. Forced diagnoses are no choice and are left out."""
-    rows = []
+    rows = []  # for each decision: its indices, advantage, standard error, and whether it ends the episode
     for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
         by_trajectory = await true_advantages(draws, group, settings.analysis.truth, utility_of(settings))
@@ -235,21 +237,21 @@ async def true_advantages(
     V(s) is the mean return of the continuations of s. Q(s, a) is V of the next state plus the step's own return; for a
     diagnosis it is the return of its verdict.
 
-    Continuations of two states with the same number depend on each other: where both reach the same state, they have
-    the same replies from there on. So for each number all advantages are computed from the continuations with this
-    number alone. The results of different numbers are independent; their mean and its standard error are returned.
+    The continuations of every state are numbered. Two continuations with the same number depend on each other: where
+    both reach the same state, they have the same replies from there on. So for each number all advantages are computed
+    from the continuations with this number alone. The results of different numbers are independent.
     """
-    # By the prompt: here two states are the same only if all replies before them are.
+    # Keyed by the prompt, which is the same for two states only if all replies before them are.
     states = {state.prompt_key: state for trajectory in group for state in trajectory.states}
     calls = [whole_returns(draws, state, range(count), return_of) for state in states.values()]
     returns = dict(zip(states, await asyncio.gather(*calls), strict=True))
     advantages = []
     for trajectory in group:
         by_state = [returns[state.prompt_key] for state in trajectory.states]  # returns by continuation number
-        numbers = sorted(set.intersection(*map(set, by_state)))  # without those that failed at a state
-        # The advantages under each continuation number, [numbers, decisions].
-        each = np.array([step_advantages(trajectory, [values[k] for values in by_state], return_of) for k in numbers])
-        advantages.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(numbers) ** 0.5))
+        numbers = sorted(set.intersection(*map(set, by_state)))  # without numbers whose continuation failed at a state
+        values_by_number = [[of_state[k] for of_state in by_state] for k in numbers]
+        by_number = np.array([step_advantages(trajectory, values, return_of) for values in values_by_number])
+        advantages.append((by_number.mean(axis=0), by_number.std(axis=0, ddof=1) / len(numbers) ** 0.5))
     return advantages
 
 
@@ -257,9 +259,12 @@ async def true_advantages(
 
 
 class Estimator(NamedTuple):
-    """An estimator of advantages whose errors are measured: CDPR or VinePPO (``name``), with the setting that is named
-    ``sweep`` set to ``value``. ``setting`` is what :meth:`Replicate.estimate` takes: all settings of CDPR, or VinePPO's
-    number of continuations."""
+    """An estimator of advantages whose errors are measured.
+
+    ``name`` is ``cdpr``, ``cdpr_scored`` (CDPR with scored verdicts) or ``vineppo``. ``sweep`` is the name of the
+    setting that is varied, and ``value`` the value that it has here. ``setting`` is what :meth:`Replicate.estimate`
+    takes: all settings ``credit`` of CDPR, or VinePPO's number of continuations.
+    """
 
     name: str
     sweep: str
@@ -291,15 +296,16 @@ def credit_every_state(credit: Credit) -> Credit:
 
 def change_setting(credit: Credit, key: str, value: int | str) -> Credit:
     """Return a copy of the settings in which ``key``, such as ``horizon`` or ``cache.reuse_group``, has another
-    value."""
+    ``value``."""
     name, _, name_in_section = key.partition(".")
     changed = getattr(credit, name).model_copy(update={name_in_section: value}) if name_in_section else value
     return credit.model_copy(update={name: changed})
 
 
 class CachedPolicy(Policy):
-    """A policy that generates each reply of the wrapped ``policy`` once. Reply k of a seed is always the same, so
-    estimators that draw the same replies share them."""
+    """A policy that generates each reply of another ``policy``, which it wraps, only once. Reply k to a prompt under a
+    seed is always the same, so estimators that draw it share it. ``forced`` says that a reply has to be a
+    diagnosis."""
 
     def __init__(self, policy: Policy):
         """Start without replies. ``known`` will hold them by (prompt, forced, seed) and then by number."""
@@ -334,7 +340,7 @@ class CachedPolicy(Policy):
 @dataclass(frozen=True)
 class Replicate:
     """Estimates the advantages of the decisions of ``truth`` with random numbers of its own, which ``seed`` fixes. Each
-    method returns them, an array [decisions], and the number of tokens that were generated for all of them."""
+    method returns the advantages, an array [decisions], and the number of tokens generated for all of them."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -350,7 +356,7 @@ class Replicate:
         """Estimate the advantages by the process reward R_proc of CDPR. The policy both proposes actions and continues
         after them."""
         process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
-        reports = await process.score(self.truth.groups, 0)
+        reports = await process.score(self.truth.groups, iteration=0)
         tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
         return self.truth.flatten([report.process for report in reports]), tokens
 
