@@ -50,8 +50,8 @@ class Ending:
 
     ``source`` says whether it is a ``suffix`` of an evaluated episode or ``fresh``, newly drawn. ``correct`` says
     whether its diagnosis is right; under ``credit.verdicts: scored`` it is the probability of that. ``tests``,
-    ``cost_usd`` and ``infeasible`` are the amounts in its ``utility``, with those of the candidate itself. ``path``
-    lists the actions after the candidate, up to the step at which a diagnosis was forced, if one was.
+    ``cost_usd`` and ``infeasible`` (unavailable requests) are what its ``utility`` charges, the candidate included.
+    ``path`` lists the actions after the candidate, up to the step at which a diagnosis was forced, if one was.
     """
 
     source: Source
@@ -67,8 +67,8 @@ class CreditedCase(BaseModel):
     """The evaluated episodes of one case, one per decoding, and the credit of their decisions: a line of the file that
     :func:`credit_workups` writes.
 
-    ``decodings`` names the decoding of each episode, ``replies`` has the texts of its replies. ``forced`` says that its
-    last reply had to be a diagnosis, ``outcomes`` that its diagnosis is right.
+    There is one entry per episode in each of ``decodings`` (greedy or sampled), ``replies`` (their texts), ``forced``
+    (whether the last reply had to be a diagnosis) and ``outcomes`` (whether the diagnosis is right).
 
     ``process[i][t]`` is R_proc of decision t of episode i (None where forced, or without a value). ``selected[i][t]``
     is the reason why training would select its state for credit (empty: it would not). ``states`` are the states of the
@@ -99,7 +99,8 @@ def read_credit(path: Path) -> Iterator[CreditedCase]:
 def credit_workups(settings: Settings, job: Job) -> None:
     """Stage ``credit_workups``: credit the decisions of a run's evaluated episodes, on a few test cases of a data set.
 
-    Raises ValueError when the file holds no test case, GovernanceError before credentialed text is sent anywhere.
+    Raises ValueError when the file of cases holds no test case, and GovernanceError, before any text is sent, where a
+    data use agreement forbids sending it.
     """
     cases = chosen_cases(settings, job.inputs["cases"])
     credentialed = any(case.credentialed for case in cases)
@@ -132,8 +133,9 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
 
 @dataclass
 class Crediting:
-    """Credits every decision of evaluated episodes. ``open_policy(temperature)`` opens the evaluated policy; 0 is
-    greedy decoding. ``continues`` is the policy that acts after candidate actions (None: the evaluated policy)."""
+    """Credits every decision of evaluated episodes. ``open_policy(temperature)`` opens the evaluated policy; it decodes
+    greedily at temperature 0. ``continues`` is the policy that acts after candidate actions (None: the evaluated
+    policy)."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -172,7 +174,7 @@ class Crediting:
                 return None
         # Credit the group, and list the continuations of each state's candidates.
         group = list(episodes.values())
-        credit = self.process.open_group(group, 0)
+        credit = self.process.open_group(group, iteration=0)
         await credit.score()
         states, endings = credit.report.states, []
         for (key, node), state in zip(credit.nodes.items(), states, strict=True):
@@ -198,9 +200,10 @@ class Crediting:
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
     def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
-        """Yield the continuations from which the value of a candidate action at the node ``key`` was estimated. A
-        diagnosis has none."""
-        step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)
+        """Yield the continuations from which the value of a candidate action was estimated. A diagnosis has none.
+        ``value`` is the action with its value, ``node`` the state at which it is a candidate, and ``key`` the state's
+        key in ``credit.nodes``."""
+        step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)  # which takes it
         if isinstance(step.action, FinalDiagnosis):
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
@@ -223,7 +226,7 @@ def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:
     selected = credit.select_states(disagreed, entropy, rule)  # the keys of the selected states of each trajectory
     reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
     for key, node in credit.nodes.items():
-        for i, t in node.visits:
-            if key in selected[i]:
-                reasons[i][t] = selection_reason(key, disagreed, rule)
+        for trajectory, decision in node.visits:
+            if key in selected[trajectory]:
+                reasons[trajectory][decision] = selection_reason(key, disagreed, rule)
     return reasons

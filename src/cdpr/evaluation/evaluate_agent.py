@@ -35,7 +35,7 @@ from ..settings.judging import DECIDING, SECOND, unreadable_warning
 from .replay import COUNTS
 from .row import Decoding, EvaluationRow, Judging, public_text, read_rows
 
-# Means over cases in the record of an evaluation, and so in MLflow: name and field of the rows.
+# The metrics in an evaluation's `run.json` and in MLflow, by name: each is the mean over cases of this field of a row.
 _LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_tests", "n_na": "n_na", "utility": "utility"}
 
 
@@ -49,6 +49,7 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     cases = read_test_cases(job.inputs["cases"], limit)
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     spec = model_spec(settings, agent_entry(settings, run), policy, job.server, credentialed=credentialed)
+    # For each model that acts or judges: to which machine it sends credentialed text, if it sends any.
     disclosures = [spec.check(dataset) if spec else None]
     disclosures += check_judges(settings, dataset, (*DECIDING, *SECOND), credentialed=credentialed)
     rows, metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
@@ -177,10 +178,10 @@ async def run_metered(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord],
     decoding: Decoding = "greedy", second: TableJudge | None = None,
 ) -> list[tuple[EvaluationRow, int]]:  # fmt: skip
-    """Run one episode per case, all at the same time. Returns the row of each, with the usage of the agent's model, and
-    the number of requests to models that were repeated. The ``second`` judge, if there is one, judges each diagnosis
-    too. An error of one episode is raised after all others have ended, because their paid calls have to be
-    recorded."""
+    """Run one episode per case, all at the same time. Returns for each episode its row, which has the usage of the
+    agent's model, and the number of requests to models that were repeated. The ``second`` judge, if there is one,
+    judges each diagnosis too. An error of one episode is raised after all others have ended, because their paid calls
+    have to be recorded."""
 
     async def run_one(case: CaseRecord) -> tuple[EvaluationRow, int]:
         """Run the episode of one case, and let the second judge prepare its verdict."""
@@ -210,8 +211,8 @@ def evaluation_row(
     settings: Settings, agent: Agent, episode: Trajectory, decoding: Decoding, meter: Meter,
     judging: Judging | None = None,
 ) -> EvaluationRow:  # fmt: skip
-    """Make the row of one episode. ``meter`` has the usage of the agent's model, ``judging`` what models did in
-    judging. Texts of credentialed cases become pseudonyms or are left out."""
+    """Make the row of one episode. ``meter`` has the usage of the agent's model, ``judging`` what models did in judging
+    (None: tables judge). Texts of credentialed cases become pseudonyms or are left out."""
     case, tests = episode.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else episode.effort()
     # The counts of the meter have the names of fields of a row; ``models`` is a set.
@@ -244,7 +245,7 @@ def record_judging(
     """Record what language models did in judging the diagnosis of an episode and in matching its requests. Returns None
     where tables of names did both."""
     judge, matcher, case = environment.judge, environment.matcher, episode.case
-    if second is None and not judge.counters and not matcher.counters:
+    if second is None and not judge.counters and not matcher.counters:  # tables alone, which count nothing
         return None
     requests = [step.action.name for step in episode.steps if isinstance(step.action, RequestTest)]
     matches = (matcher.match(name, case.key_pertinent_results_dict) for name in requests)

@@ -148,7 +148,7 @@ def estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
 
 def average(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Average rows of :func:`estimates`, one per data set, without weights, as in the paper's "Average" columns.
-    Bootstrap values with the same number are averaged too, because they belong together: there all data sets resampled
-    the seeds alike, and each its own cases. Raises ValueError when the rows differ in their number of seeds."""
+    Bootstrap values are averaged resample by resample: in one resample all data sets have the same resampled seeds, and
+    each its own resampled cases. Raises ValueError when the rows differ in their number of seeds."""
     values = np.array([[row[f"{name}_by_seed"] for name in METRICS] for row in rows])  # [data sets, metrics, seeds]
     return estimates(values.mean(axis=0).T, np.mean([row["draws"] for row in rows], axis=0))

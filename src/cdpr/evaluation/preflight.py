@@ -34,7 +34,7 @@ SEED_SD = 0.01
 READING_AIM, GAIN_AIM = 0.04, 0.10
 # The cost term of the utility divided by its test term: in the paper's own results, and the least that is aimed at.
 PAPER_COST_TO_TEST, COST_TO_TEST_AIM = 7.0, 1.0
-# From this share of cases diagnosed at once, spending has collapsed.
+# A policy that diagnoses at least this share of cases at once has all but stopped ordering: its spending has collapsed.
 COLLAPSED = 0.9
 # Accuracy within this margin above the commonest diagnosis is near chance.
 CHANCE_MARGIN = 0.05
@@ -43,7 +43,7 @@ CHANCE_MARGIN = 0.05
 REFERENCES = ("value_of_information", "discounted_information", "zero_test")
 
 Rows = Sequence[EvaluationRow]
-# Means in a headroom, and the field of the rows of each.
+# Fields of a `Headroom` that are means, each with the field of the rows that it averages.
 _MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility": "utility"}
 
 
@@ -111,8 +111,8 @@ class Resolution(BaseModel, frozen=True, extra="forbid"):
 class Preflight(BaseModel, extra="forbid"):
     """The content of ``preflight.json``: whether the experiment can answer its question.
 
-    Two in-domain mean utilities of the policy before training: ``warm_start`` with its own choices, sampled as in
-    training, and ``immediate`` where it has to diagnose at once. It is ``safe`` to train where ``warm_start`` is
+    ``warm_start`` and ``immediate`` are in-domain mean utilities of the policy before training: with its own choices,
+    sampled as in training, and where it has to diagnose at once. It is ``safe`` to train where ``warm_start`` is
     higher; otherwise ``weaknesses`` hold a warning. ``headrooms`` and ``resolutions`` are what was measured.
     ``obstacles`` are, by data set, the reasons why the experiment cannot answer its question there. ``unavailable``
     are, by data set, the reasons why the exact posterior is not known. ``message`` is the summary that is printed.
@@ -153,7 +153,8 @@ def check_headroom(settings: Settings, job: Job) -> None:
             exact = exact_accuracy(settings, dataset, cases, rows) if cases else None
             headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
-    # Compare the in-domain utilities with and without examinations, of episodes sampled as in training if there are.
+    # Compare the in-domain utilities with and without examinations: of episodes sampled as in training; where there are
+    # no sampled ones, of those of the first decoding.
     in_domain = [_rows_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate")]
     compared = [by_decoding.get("sampled") or next(iter(by_decoding.values())) for by_decoding in in_domain]
     of_choices, at_once = (mean(rows, "utility") for rows in compared)
@@ -239,8 +240,8 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     cases, figures = len(rows[0]), dict[str, Any]()
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
         # The variance over cases of the difference of two episodes: of both decodings, or of two independent policies.
-        first, *second = (_column(of_decoding, column) for of_decoding in rows)
-        variance = float((first - second[0]).var(ddof=1) if second else 2 * first.var(ddof=1))
+        first, *others = (_column(of_decoding, column) for of_decoding in rows)
+        variance = float((first - others[0]).var(ddof=1) if others else 2 * first.var(ddof=1))
         least = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
         figures |= {f"{name}_variance": variance, name: least}
     return Resolution(dataset=dataset, cases=cases, seeds=seeds, **figures)
@@ -299,7 +300,7 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
     there is none. ``least`` has the smallest differences that the data set's cases and seeds can show."""
     accuracy_low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
     accuracy, utility = headroom.choice, headroom.choice_utility  # that better choices could gain
-    names = []
+    names = []  # of the sentences in `preflight.yaml`, under `obstacles`
     if headroom.at_once >= COLLAPSED:
         names.append("collapsed")
     if accuracy_low <= headroom.chance + CHANCE_MARGIN:  # the true accuracy may be as low as that
@@ -309,7 +310,7 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
     # None: what better choices could gain is not known.
     elif None not in (accuracy, utility) and accuracy < least.accuracy and utility < least.utility:
         names.append("small")
-    # Write the sentence of each, whose placeholders are these numbers in percent.
+    # Write the sentence of each name. Its braces are filled with these numbers in percent, and with `headroom` and `least`.
     shares = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": accuracy, "least": least.accuracy}
     percents = {name: 100 * (share or 0) for name, share in shares.items()}
     where = DATASETS[headroom.dataset].column

@@ -18,11 +18,11 @@ class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
     """What language models did in judging an episode and matching its requests. A row has it only where the settings
     name such a model.
 
-    ``by`` is what decided the verdict: the ``table`` of names, the ``model``, or ``invalid``: the table, because the
-    model's answer was no verdict; None without a diagnosis. ``several``: the diagnosis listed several diseases, and the
-    first of them was judged. ``second`` is the second judge's verdict, None without one. ``second_invalid``: its answer
-    was no verdict, and the table judged in its place. ``n_matched`` counts requests that the model matched,
-    ``n_unmatched`` those that it did not match because its answer was unreadable.
+    ``by`` says what decided the verdict: ``table`` (of names), ``model``, or ``invalid`` (the table, because the
+    model's answer was no verdict); None without a diagnosis. ``several``: the diagnosis listed several diseases, and
+    the first of them was judged. ``second`` is the second judge's verdict, None without one. ``second_invalid``: the
+    second judge's answer was no verdict, and the table judged in its place. ``n_matched`` counts requests that a model
+    matched, ``n_unmatched`` those that it did not match because its answer was unreadable.
     """
 
     by: Literal["table", "model", "invalid"] | None = None

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..seeding import derive_seed
 
-# Resamples drawn at a time; a resample takes a row of memory with a number for each case or seed.
+# How many resamples are drawn at a time: all at once would take much memory, a number for each unit in each resample.
 BLOCK = 256
 # Experiments that `smallest_difference` simulates, and resamples of each.
 _EXPERIMENTS, _DRAWS = 500, 1000
@@ -151,7 +151,8 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
     counts = np.arange(cases + 1)
     chance = binom.pmf(counts, cases, discordant)
     counts, chance = counts[chance > 1e-12], chance[chance > 1e-12]
-    # For each number the largest minority that is still significant: twice its lower tail is at most alpha.
+    # An agent that alone is right on few of n discordant cases (a minority) is significantly worse. For each n, the
+    # largest minority that is significant: twice its lower tail is at most alpha.
     minority = binom.ppf(alpha / 2, counts, 0.5)
     minority = np.where(2 * binom.cdf(minority, counts, 0.5) <= alpha, minority, minority - 1)
     # The probability of such a minority, on either side. ``share``: the part of these cases that the first gets right.
@@ -247,18 +248,19 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -
     """Measure the agreement of two judges on the diagnoses of several agents.
 
     ``counts`` [cases, 4] has for each case the numbers of diagnoses that both judges call right, that only the first
-    does, that only the second does, and that neither does. Returns by name: the number of ``verdicts``; how many of
-    them the ``first`` and the ``second`` judge call right, and how many ``only_first`` and ``only_second`` does; the
-    share ``agreed`` of equal verdicts; Cohen's ``kappa`` with its 95% interval (``kappa_low``, ``kappa_high``), None
-    where it is undefined. The interval resamples cases, since diagnoses of a case are not independent. Raises
-    ValueError without verdicts.
+    does, that only the second does, and that neither does. Returns by name: the number of judged diagnoses
+    (``verdicts``); how many of them the ``first`` and the ``second`` judge call right, and how many only one of them
+    (``only_first``, ``only_second``); the share ``agreed`` of equal verdicts; Cohen's ``kappa`` with its 95% interval
+    (``kappa_low``, ``kappa_high``), None where it is undefined. The interval resamples cases, since diagnoses of a case
+    are not independent. Raises ValueError without verdicts.
     """
     table = np.asarray(counts, dtype=float)
     both, only_first, only_second, _ = (int(n) for n in table.sum(axis=0))
     if not (verdicts := int(table.sum())):
         raise ValueError("there are no verdicts to compare")
     kappa, low, high = float(cohens_kappa(table.sum(axis=0))), None, None
-    draws = cohens_kappa(crossed_bootstrap(table[None], resamples, seed, dataset))  # [None]: as of one training seed
+    one_seed = table[None]  # [seeds, cases, 4]: only cases are resampled
+    draws = cohens_kappa(crossed_bootstrap(one_seed, resamples, seed, dataset))
     draws = draws[np.isfinite(draws)]
     is_defined = np.isfinite(kappa) and draws.size
     if is_defined:
