@@ -310,7 +310,7 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
     # None: what better choices could gain is not known.
     elif None not in (accuracy, utility) and accuracy < least.accuracy and utility < least.utility:
         names.append("small")
-    # Write the sentence of each name. Its braces are filled with these numbers in percent, and with `headroom` and `least`.
+    # Write the sentence of each name, filling its braces with these numbers in percent, `headroom` and `least`.
     shares = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": accuracy, "least": least.accuracy}
     percents = {name: 100 * (share or 0) for name, share in shares.items()}
     where = DATASETS[headroom.dataset].column

@@ -151,7 +151,7 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
     counts = np.arange(cases + 1)
     chance = binom.pmf(counts, cases, discordant)
     counts, chance = counts[chance > 1e-12], chance[chance > 1e-12]
-    # An agent that alone is right on few of n discordant cases (a minority) is significantly worse. For each n, the
+    # An agent that is right on only a small minority of n discordant cases is significantly worse. For each n, the
     # largest minority that is significant: twice its lower tail is at most alpha.
     minority = binom.ppf(alpha / 2, counts, 0.5)
     minority = np.where(2 * binom.cdf(minority, counts, 0.5) <= alpha, minority, minority - 1)

@@ -22,7 +22,7 @@ from .rubric import dimensions
 
 # P-values after Holm's correction over the dimensions, each with the name of the p-value that it corrects.
 _CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}
-_ALPHA_RESAMPLES = 500  # fewer than for means, as each alpha is slow; with more, its ends move by less than .005
+_ALPHA_RESAMPLES = 500  # fewer than for means, as an alpha is slow; with more, the interval's ends move by under .005
 
 
 class Interval(Record):
@@ -231,14 +231,15 @@ def analyse_scores(settings: Settings, table: ScoreTable) -> dict[str, Any]:
     no comparisons."""
     cases = [(state.dataset, state.note_id) for state in table.states]
     seed = derive_seed(settings.study.seed, "bootstrap")
+    # How often each state is drawn in each resample, [resamples, states].
     weights = statistics.resample_clusters(cases, settings.evaluation.bootstrap, seed)
     means = _mean(table.means)  # [dimensions, runs]
     draws = table.resampled_means(weights)  # [dimensions, runs, resamples]
-    scores = table.named(map(_interval, *of_runs) for of_runs in zip(means, draws, strict=True))
+    scores = table.named(map(_interval, of_runs, drawn) for of_runs, drawn in zip(means, draws, strict=True))
     fields = {"alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]), "datasets": table.by_dataset(), "scores": scores}
     if len(table.runs) == 1:
         return fields
-    # How far we, the first run, are above the best baseline on each dimension: as measured, and in each resample.
+    # How far our run, the first, is above the best baseline on each dimension: as measured, and in each resample.
     leads = means[:, 0] - means[:, 1:].max(axis=1)
     drawn_leads = draws[:, 0] - draws[:, 1:].max(axis=1)
     lead, ahead = {}, {}

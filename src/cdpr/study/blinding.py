@@ -38,7 +38,7 @@ class Page(Record):
 
 
 class Items(Record):
-    """All that is rated, without authors. Forms are written from it, and returned ratings are checked with it.
+    """All that is rated, without authors. Forms are written from these records, and returned ratings checked with them.
 
     - ``forms``: the pages of each rater, by the rater's name.
     - ``contents``: what each proposal says, by its name in the study.
@@ -54,7 +54,7 @@ class Items(Record):
         return [card for page in self.forms[rater] for card in page.cards]
 
     def codes(self) -> dict[str, tuple[str, str]]:
-        """Return the rater and the name of the content of each proposal in a form, by its code."""
+        """Return by code, for each proposal in a form, the pair (rater whose form it is, name of the content)."""
         return {card.code: (rater, card.content) for rater in self.forms for card in self.cards(rater)}
 
 
@@ -94,7 +94,7 @@ def blind(
     runs = tuple(dict.fromkeys(proposal.run for proposal in proposals))
     proposal_of = {(proposal.state, proposal.run): proposal for proposal in proposals}
     contents: dict[str, Content] = {}
-    authors: dict[str, tuple[str, ...]] = {}  # the runs behind each content, by the same names
+    authors: dict[str, tuple[str, ...]] = {}  # the runs that proposed each content, by the content's name
     names_by_state: dict[str, list[str]] = {state.digest: [] for state in states}
     for state, names in names_by_state.items():
         if any((state, run) not in proposal_of for run in runs):

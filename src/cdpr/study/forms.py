@@ -19,6 +19,7 @@ from .rubric import dimensions, rubric
 from .statistics import LEVEL, TARGET, states_needed
 
 SYNTHETIC = "Synthetic cases: they describe no real patient."
+# What the heading of an earlier request says where it brought no new result, by the kind of the answer.
 _NO_RESULT = {"unavailable": "not available", "repeat": "asked again", "invalid": "an unreadable order",
               "over_budget": "refused: over the budget"}  # fmt: skip
 # Rows of the table of power: standard deviations of the difference between two methods' mean scores, in points.

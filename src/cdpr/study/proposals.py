@@ -27,7 +27,8 @@ _ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DI
 _LABEL = re.compile(r"^\W*(?:THINKING|Reason)\W*:[ \t*]*", re.MULTILINE | re.IGNORECASE)
 # Verbs of the grammar of actions. A weak policy may write one where the name of a test or disease belongs.
 _VERB = re.compile("REQUEST_TEST|FINAL_DIAGNOSIS")
-# Names by which a reply may give its author away, with sizes and versions behind them. GPT alone is an enzyme.
+# Names in a reply that can give its author away, with a size or version behind them. GPT without a number is not among
+# them, since it is an enzyme.
 _NAMES = (
     r"(?:chat-?gpt|gpt-?\d|openai|claude|anthropic|gemini|google deepmind|deepseek|qwen|alibaba|(?:med-?)?gemma|mistral"
     r"|ministral|llama|baichuan|huatuo(?:gpt)?|med-?agents?|md-?agents?|diag-?agent|tree of reasoning|cdpr|grpo)[\w.-]*"
@@ -155,7 +156,8 @@ async def request_price(settings: Settings, environment: DiagnosticEnvironment, 
     is on record."""
     results = state.case.key_pertinent_results_dict
     await environment.matcher.prepare(name, results)
-    # Several names in the record may be spellings or parts of one examination: each request gives the next one.
+    # A request may match several names in the record, which are spellings or parts of one examination. It gets the
+    # first that was not obtained yet.
     matched, _ = environment.matcher.match(name, results)
     if matched:
         new = [exam for exam in matched if exam not in state.obtained]

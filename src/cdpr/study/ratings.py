@@ -15,8 +15,9 @@ from .rubric import SCALE, dimensions
 
 PHYSICIAN, SIMULATED = "physician", "simulated"
 _IGNORED = (".", "~$")  # first characters of files that systems and office programs leave beside others
+# What a message advises about a file that cannot be read: by its suffix, and for all other files.
 _REMEDY = "it is not a complete JSON export of the form: ask for a new export, and keep other files out of this folder"
-_REMEDIES = {  # by the suffix of a file that cannot be read
+_REMEDIES = {
     ".html": "it is the form itself, and ratings stay in the browser: open it there, press Export JSON, send that file",
     ".zip": "unpack it, and put the file that is in it here",
 }
@@ -99,7 +100,7 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
     for path in list_files(paths):
         try:
             form = Form(path=path, **json.loads(path.read_bytes()))
-        except (ValueError, TypeError, RecursionError):  # no JSON or no form, no JSON object, endless brackets
+        except (ValueError, TypeError, RecursionError):  # no JSON or no form; no JSON object; too many nested brackets
             remedy = _REMEDIES.get(path.suffix.lower(), _REMEDY)
             problems.append(f"{path}: cannot be read: {remedy}")
             continue

@@ -69,15 +69,15 @@ def open_agent(
 
 
 def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> list[State]:
-    """Sample ``count`` states at which the policy had a choice; returns them in the order of episodes and turns. Each
-    turn is drawn as often as it occurs (:func:`allot`), from as many different cases as possible."""
+    """Sample ``count`` states at which the policy had a choice; returns them in the order of episodes and turns. A turn
+    gets a share of the sample as large as its share of all states (:func:`allot`), from as many cases as possible."""
     rng = np.random.default_rng(seed)
     by_turn: dict[int, list[State]] = defaultdict(list)
     for episode in episodes:
         choices = len(episode.steps) - episode.forced  # a forced diagnosis, the last step, was no choice
         for turn, state in enumerate(episode.states[:choices]):
             by_turn[turn].append(state)
-    shares = allot({turn: len(states) for turn, states in by_turn.items()}, count)
+    count_by_turn = allot({turn: len(states) for turn, states in by_turn.items()}, count)
     sampled: list[State] = []
     times_sampled: Counter[str] = Counter()  # by case
     # Turns with few states, the late ones, choose their cases first.
@@ -85,7 +85,7 @@ def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> l
         states = [by_turn[turn][index] for index in rng.permutation(len(by_turn[turn]))]
         # The sort is stable: states of cases that were sampled equally often stay in random order.
         states.sort(key=lambda state: times_sampled[state.case.note_id])
-        of_turn = states[: shares[turn]]
+        of_turn = states[: count_by_turn[turn]]
         sampled += of_turn
         times_sampled.update(state.case.note_id for state in of_turn)
     position = {episode.case.note_id: index for index, episode in enumerate(episodes)}
@@ -100,11 +100,12 @@ def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
     exact = {name: total * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
     minimum = 1 if total >= len(sizes) else 0
     draws = {name: min(sizes[name], max(minimum, int(share))) for name, share in exact.items()}
-    # Too many draws: one less where they are most above the exact share; of equals the larger, then the later stratum.
+    # Too many draws: take one from the stratum that is most above its exact share; among equals from the one with more
+    # draws, then from the later one.
     while sum(draws.values()) > total:
         reducible = [name for name in draws if draws[name] > minimum]
         draws[max(reducible, key=lambda name: (draws[name] - exact[name], draws[name], name))] -= 1
-    # Too few draws: one more where they are most below the exact share; of equals the earlier stratum.
+    # Too few draws: give one to the stratum that is most below its exact share; among equals to the earlier one.
     while sum(draws.values()) < total:
         extensible = [name for name in draws if draws[name] < sizes[name]]
         draws[max(extensible, key=lambda name: (exact[name] - draws[name], -name))] += 1

@@ -1,7 +1,7 @@
 """Simulated raters. They score proposals by the exact posterior of the synthetic hospital, and are no physicians.
 
-Each has a leniency, a contrast, a drift of its own per dimension, and noise. A mood per proposal moves all its scores
-of this proposal together. All raters use the same posterior; physicians might judge a method otherwise.
+A rater has habits (leniency, contrast, drift), and for each proposal a mood and noise: see :func:`simulate_scores`. All
+raters use the same posterior; physicians might judge a method otherwise.
 """
 
 import functools
@@ -21,8 +21,9 @@ from .ratings import SIMULATED, write_ratings
 from .records import Content, StudyState, read_lines
 from .rubric import dimensions
 
-_BURDEN_USD = 1.0  # what an examination costs the patient beside its price, so that a free one is no bargain
-_DIFFERENTIAL_MASS = 0.9  # the posterior probability that the diseases of the differential hold together
+_BURDEN_USD = 1.0  # added to every price for the burden on the patient, so that a free examination is no bargain
+# The differential: the likeliest diseases, as many as together have this posterior probability.
+_DIFFERENTIAL_MASS = 0.9
 
 
 def simulate_ratings(settings: Settings, job: Job) -> None:
@@ -51,8 +52,9 @@ def simulate_scores(
     """
     # The sizes of habits are assumptions; they are not fitted to physicians.
     habits = np.random.default_rng(derive_seed(seed, "habits", rater))
-    # How many points the rater gives too much or too little in all (leniency) and on each dimension (drift), and by
-    # which factor good and bad proposals are farther apart or closer than their qualities (contrast).
+    # How many points the rater gives too much or too little in all (leniency) and on each dimension (drift). Contrast
+    # is a factor: above 1 the rater's points for good and bad proposals are farther apart than their qualities, below 1
+    # closer together.
     leniency, contrast = habits.normal(0, 0.25), habits.uniform(0.85, 1.1)
     drift = habits.normal(0, 0.15, len(dimensions()))
     # Standard deviations in points: of an error that all scores of a proposal share (mood), and of one of each score.
@@ -78,7 +80,7 @@ class Assessor:
         self.doctor = Diagnostician(dataset=dataset)
         names = [self.doctor.key(exam) for exam in self.doctor.exams]  # as the records of cases write them
         self.usd = np.array([0.0 if is_physical(name) else price_of(name, costs).usd for name in names])
-        # Every proposal at a state needs them: they are computed once per state.
+        # Every proposal at a state needs both; each is computed once per state.
         self.posterior = functools.cache(self._compute_posterior)
         self.information = functools.cache(self._compute_information)
 
@@ -124,8 +126,9 @@ class Assessor:
         """Compare the findings that a reasoning states with those of the known results. Returns how many of the known
         findings it states correctly, and how many of the stated findings are correct, both as fractions. None where it
         states none."""
+        # Reads the findings of an examination from a text: returns their values by name.
         read_findings = self.doctor.interpreter.examination
-        # Values of findings, by (examination, name of the finding).
+        # Values of findings, by (examination, name of the finding): in the results, and in the reasoning.
         known, stated = dict[tuple, object](), dict[tuple, object]()
         for earlier in state.found:
             exam = self.doctor.examination(earlier.examination) if earlier.kind == "result" else None
@@ -183,7 +186,7 @@ class Assessor:
         that together hold most of the posterior probability, at least two."""
         posterior = self.posterior(state)
         likeliest_first = np.argsort(-posterior, kind="stable")
-        held = np.cumsum(posterior[likeliest_first])
+        held = np.cumsum(posterior[likeliest_first])  # the probability of the likeliest disease, of the first two, ...
         size = max(2, int(np.searchsorted(held, _DIFFERENTIAL_MASS)) + 1)
         p_differential = np.zeros_like(posterior)
         p_differential[likeliest_first[:size]] = posterior[likeliest_first[:size]]

@@ -130,7 +130,8 @@ def hodges_lehmann(differences: np.ndarray) -> tuple[float, float, float]:
     walsh = np.sort((differences[first] + differences[second]) / 2)
     # Mean and standard deviation of the signed-rank statistic where nothing differs; 1.96 for 95%.
     mean, deviation = count * (count + 1) / 4, math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
-    # The lower end is the average of this rank, from 0. With few differences it is kept within the lower half.
+    # The lower end is the Walsh average with this index, the upper end that with the same index from the end. Where
+    # there are few differences, the index is kept within the lower half.
     rank = min(max(math.floor(mean - 1.959964 * deviation), 0), (len(walsh) - 1) // 2)
     return float(walsh[rank]), float(np.median(walsh)), float(walsh[-1 - rank])
 
