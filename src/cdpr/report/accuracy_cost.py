@@ -144,12 +144,13 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
+    rows = sorted(rows, key=lambda row: (row["aec"], row["accuracy"]))
     # Positions are found in pixels, since the size of a text is given in pixels.
     to_pixels, to_data = panel.transData, panel.transData.inverted()
     bounds, scale = panel.get_window_extent(), panel.get_figure().dpi / 72  # pixels per typographic point
     points = [to_pixels.transform((row["aec"], 100 * row["accuracy"])) for row in rows]
     occupied = [Bbox([point, point]).padded(5 * scale) for point in points]  # the markers, and then every placed name
-    for point, row in sorted(zip(points, rows, strict=True), key=lambda pair: tuple(pair[0])):
+    for point, row in zip(points, rows, strict=True):
         name = row["label"] + (" (knows the hospital)" if row["group"] == REFERENCE else "")
         text = panel.text(row["aec"], 100 * row["accuracy"], name, ha="center", va="center", fontsize=7.5, zorder=5,
                           color=style.look_of(settings, row["method"]).colour,

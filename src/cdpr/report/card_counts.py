@@ -17,10 +17,12 @@ from .methods import is_synthetic, source_of
 # Rows of the price table of the stage `map_costs`, one per examination name, as texts by column: `COVERAGE_COLUMNS`.
 Prices = Sequence[Mapping[str, str]]
 
+# The kinds of examinations, and the splits of a data set, in the order of the card.
 KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")
 SPLITS = ("train", "validation", "test")
 # A diagnosis of fewer patients might tell who they are.
 FEWEST_PATIENTS = 5
+# How many diagnoses are named, the most frequent ones.
 SHOWN_DIAGNOSES = 12
 # What can be done about a leak (a text that gives the diagnosis away): drop the case, mask the words, remove the text,
 # or keep it.
@@ -163,7 +165,8 @@ def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
     for step in attrition.funnel:
         if step.rule in _LEAK_RULES:
             counts[step.rule]["dropped"] += step.dropped
-    # A leak that does not drop its case may have the name of the rule that drops others, with "(case kept)".
+    # A leak whose case was kept may be named as the rule that drops cases, with "(case kept)": both are one kind of
+    # leak.
     for row in attrition.leaks:
         counts[row.leak.removesuffix(" (case kept)")][row.action] += row.cases
     rows = []
@@ -191,8 +194,8 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def frequent_diagnoses(cases: pd.DataFrame, pooled: bool) -> dict[str, Any]:
-    """Return the most frequent diagnoses with their numbers of cases (``named``), and how many ``others`` and cases of
-    these there are.
+    """Return the most frequent diagnoses with their numbers of cases (``named``), the numbers of all other diagnoses
+    and of their cases (``others``), and the number of all diagnoses (``distinct``).
 
     ``cases`` has a row per case with its ``diagnosis`` and ``patient``. ``pooled`` protects patients: a diagnosis is
     then named only where the vocabulary has it and at least :data:`FEWEST_PATIENTS` patients have it.
@@ -222,7 +225,7 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
     """
     table = pd.DataFrame(rows, columns=COVERAGE_COLUMNS).astype({"cases": int, "names": int})
     billed = table[~table.how.isin(["physical", "none"])]  # "none": the name is no examination
-    # Every way of finding a price but by class and by fallback is by a code.
+    # A price that was found neither by class nor by fallback was found by a code, in one of several ways.
     priced_by = billed.how.where(billed.how.isin(["class", "fallback"]), "code")
     counts = billed.groupby(priced_by).cases.sum().reindex(["code", "class", "fallback"], fill_value=0)
     return {
@@ -240,7 +243,8 @@ def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
     that has it, and its fraction of all (``share``); and their price ``usd`` with its fraction of all (``usd_share``).
     """
     usd = billed.cases * billed.price_usd.astype(float)
-    groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))  # prices without a code: no confidence
+    # Empty is the confidence of prices that have no code.
+    groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))
     sums = groups[["names", "cases", "usd"]].sum().sort_values("cases", ascending=False, kind="stable")
     all_cases, all_usd = max(1, sums.cases.sum()), sums.usd.sum() or 1.0  # not 0, since shares divide by them
     return [

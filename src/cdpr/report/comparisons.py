@@ -41,6 +41,7 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
     over the tests of all rows, ``holm`` as numbers and ``p_holm`` as text.
     """
     rows = [results.change(first, second, dataset, decoding) for first, second, dataset in pairs]
+    # The adjusted p-values of all tests, row by row.
     adjusted = iter(holm([test.p_value for row in rows for test in row["tests"]]))
     for row in rows:
         row["holm"] = [next(adjusted) for _ in row["tests"]]
@@ -50,8 +51,8 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
 
 
 def describe_changes(changes: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
-    """Return a sentence about each measured difference (:func:`describe_change`). It begins with the data set where the
-    rows are of several."""
+    """Return a sentence about each measured difference (:func:`describe_change`). Where the rows are of several data
+    sets, each sentence begins with its data set."""
     has_several = len({change["dataset"] for change in changes}) > 1
     return [(f"{change['dataset']}: " if has_several else "") + describe_change(change, metrics)
             for change in changes if "reason" not in change]  # fmt: skip

@@ -9,18 +9,18 @@ from ..job import Job
 from ..settings import Settings
 from . import style
 
-# Swept settings of the estimation, each a column of panels, with their labels and the paper's symbols. The values of
-# some double from one to the next: their axis is logarithmic.
+# The settings of the estimation that are varied, each a column of panels, with its label and symbol. The axes of those
+# in DOUBLING are logarithmic, since their values double from one to the next.
 SWEEPS = {"samples": "samples n_s", "continuations": "continuations K", "horizon": "horizon H",
           "candidates": "candidates M"}  # fmt: skip
 DOUBLING = ("samples", "continuations")
-# Measures of the error, each a row of panels. By the label of the row: its lines, as {column of the numbers: label}.
+# Measures of the error, each a row of panels with this label; its lines are {column of the numbers: label}.
 MEASURES = {
     "bias": {"bias": "all decisions", "bias_examinations": "examinations", "bias_diagnoses": "diagnoses"},
     "variance": {"variance": ""},
     "rank correlation": {"rank_correlation": ""},
 }
-# Lines that look other than the default, by column of the numbers, or by estimator.
+# The looks of lines, by column of the numbers or by estimator; all other lines have DEFAULT_LINE.
 LINES: dict[str, dict[str, Any]] = {
     "bias_examinations": {"color": style.ORANGE, "linestyle": "--", "marker": "s"},
     "bias_diagnoses": {"color": style.GREEN, "linestyle": "-.", "marker": "^"},

@@ -53,10 +53,10 @@ def effort_table(results: Results, decoding: str, table: str = "effort.levels", 
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
     """Return calls, tokens, dollars and failed replies of an agent as a row: means of the fields of
-    :class:`~cdpr.evaluation.row.EvaluationRow` over the cases and seeds of a data set. ``invalid`` is ``n_invalid``
-    there, and ``forced`` is in %. ``usd``, and their sum ``usd_in_all``, are computed from the tokens. A mean is left
-    out where a case lacks the value, such as tokens that a server did not report. Where a run is missing, the row has
-    the ``reason``."""
+    :class:`~cdpr.evaluation.row.EvaluationRow` over the cases and seeds of a data set. ``invalid`` is the mean of
+    ``n_invalid``, and ``forced`` is in %. ``usd`` is computed from the tokens; ``usd_in_all`` is its sum over cases and
+    seeds. A mean is left out where a case lacks the value, such as tokens that a server did not report. Where a run is
+    missing, the row has the ``reason``."""
     row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
                 "label": method.label, "dataset": dataset,
                 "dataset_text": results.datasets.get(dataset)}  # fmt: skip

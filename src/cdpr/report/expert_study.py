@@ -33,8 +33,8 @@ def describe_raters(analysis: Analysis) -> str:
 
 
 def _method_of(settings: Settings, run: str) -> Method:
-    """Return the method that a run belongs to: the variant ``cdpr`` for ``cdpr-seed0``; for the run of an agent, the
-    agent, which has the name of its run."""
+    """Return the method that a run belongs to: the variant ``cdpr`` for ``cdpr-seed0``; any other run has the name of
+    its agent."""
     trained = TrainedRun.parse(run)
     return variant_method(settings, trained.variant) if trained else agent_method(settings, run)
 
@@ -141,8 +141,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 
 
 def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
-    """Return the table of mean scores with intervals, above those that the paper prints, with its heading. A method
-    without ratings has a reason."""
+    """Return the table of mean scores with its heading: our scores with intervals, and below them those that the paper
+    prints. The row of a method without ratings has the reason."""
     # The headings of our rows and of the paper's.
     here = f"Here: {raters}, {analysis.states} states"
     theirs = "The paper: three physicians, 300 states of its own (as far as it prints figures)"

@@ -62,6 +62,7 @@ def _add_methods(methods: Mapping[str, Method], frames: Sequence[pd.DataFrame]) 
     column ``run`` to their methods."""
     no_rows = pd.DataFrame({"run": pd.Series(dtype=str)})
     filled = [frame for frame in frames if len(frame)]
+    # A trained run has one seed, the run of an agent none.
     about = pd.DataFrame([{"method": method.name, "label": method.label, "group": method.group,
                            "seed": next(iter(seeds_of_runs([run])), None), "run": run}
                           for run, method in methods.items()])  # fmt: skip

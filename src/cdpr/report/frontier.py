@@ -1,5 +1,5 @@
-"""Accuracy against cost of training rules, each trained with several weights of a right diagnosis, and compared at the
-same cost.
+"""Accuracy against cost for several training rules, compared at the same cost. With each rule several policies are
+trained, which differ in the weight of a right diagnosis.
 
 Variants with the same label are the points of one curve. A position between two points stands for a mixture, which lets
 one policy diagnose some patients and the other policy the rest. Every curve begins at the agent that diagnoses at once
@@ -20,7 +20,7 @@ from .methods import DATASETS, OURS, Method, domain, frontier_methods, with_comm
 from .results import NotMeasured, Results
 from .table import Row, Sheet
 
-# The agent that diagnoses at once, where every curve begins; and the variant that is trained without process reward.
+# The agent that diagnoses at once, where every curve begins; and the variant whose reward is the outcome alone.
 START, OUTCOME_ALONE = "immediate", "grpo"
 AREA_USD = (20.0, 60.0)  # curves are compared by their mean accuracy between these costs
 

@@ -15,6 +15,7 @@ from .methods import DATASETS, judge_labels, main_methods
 from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, number
 
+# The columns of the diagnoses that the tables are made from; a frame without diagnoses has them too.
 _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
 # Which of the two judges call a diagnosis right. A code is the column of such diagnoses in the counts of `agreement`.
 BOTH, FIRST, SECOND, NEITHER = range(4)
@@ -70,7 +71,8 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
     has_second = diagnoses.judging_second.notna()  # the second judge's verdict; none where there was no diagnosis
     first = diagnoses.correct.astype(bool)
     second = diagnoses.judging_second.where(has_second, False).astype(bool)
-    right_by = np.select([first & second, first, second], [BOTH, FIRST, SECOND], NEITHER)  # the first that is true
+    # The code of the first condition that is true.
+    right_by = np.select([first & second, first, second], [BOTH, FIRST, SECOND], NEITHER)
     diagnoses["right_by"] = pd.Series(right_by, diagnoses.index).where(has_second)
     diagnoses["invalid"] = (diagnoses.judging_by == "invalid") | diagnoses.judging_second_invalid.astype(bool)
     return diagnoses, missing
@@ -99,7 +101,7 @@ def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) 
             selected = subset if dataset == "all" else subset[subset.dataset == dataset]
             if selected.empty:
                 continue
-            case = [selected.dataset, selected.note_id]
+            case = [selected.dataset, selected.note_id]  # a name of a case is unique within its data set
             # A row per case: how many of its diagnoses have each of the codes BOTH to NEITHER.
             counts = pd.crosstab(case, selected.right_by).reindex(columns=range(4), fill_value=0)
             row = agreement(counts.to_numpy(), settings.evaluation.bootstrap, settings.evaluation.seed, dataset)

@@ -17,7 +17,7 @@ from .table import EMPTY, Column, Row, Sheet, Table
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
 COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
 BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
-DECIMALS = 2
+DECIMALS = 2  # of the numbers in the main table
 # Our method and its main rivals, which are compared in tables of their own.
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
 

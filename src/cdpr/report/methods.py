@@ -190,8 +190,9 @@ def _model_label(model: ModelEntry) -> str:
 
 
 def with_common_seeds(methods: Sequence[Method]) -> list[Method]:
-    """Return the methods with as many runs for each trained one as the trained one with the fewest has, not counting
-    methods that are not run. Kept are the runs of the first seeds, which all have in common."""
+    """Return the methods, shortened so that all trained ones have equally many runs: as many as the trained method with
+    the fewest. (A method that is not run does not count.) Kept are the runs of the first seeds, which all methods
+    share."""
     trained = [method for method in methods if method.group == TRAINED and method.runs]
     fewest = min((len(method.runs) for method in trained), default=0)
     return [replace(method, runs=method.runs[:fewest]) if method in trained else method for method in methods]
@@ -259,6 +260,6 @@ def tier_mark(settings: Settings) -> str:
 def judge_labels(settings: Settings) -> tuple[str, str]:
     """Return the label of the judge whose verdicts count, and that of the second judge. Where the settings name no
     language model for one of them, tables of names judge."""
-    names = {where: _model_label(model) for where, model in judging_models(settings).items()}
-    first = f"tables of names, then {names['judge.model']}" if "judge.model" in names else "tables of names"
-    return first, names.get("judge.second", "tables of names")
+    labels = {setting: _model_label(model) for setting, model in judging_models(settings).items()}
+    first = f"tables of names, then {labels['judge.model']}" if "judge.model" in labels else "tables of names"
+    return first, labels.get("judge.second", "tables of names")

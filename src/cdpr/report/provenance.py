@@ -90,8 +90,8 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
 
 
 def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str, str]) -> None:
-    """Raise ProvenanceError unless a record is of the job that makes the files beside it: the ``stage`` with these
-    ``options``. A record that does not name its job passes."""
+    """Raise ProvenanceError unless the ``record`` in the file ``origin`` is of the job that makes the files beside it:
+    the ``stage`` with these ``options``. A record that does not name its job passes."""
     is_of_stage, has_options = record.stage in ("", stage), record.options in ({}, options)
     if not (is_of_stage and has_options):
         raise ProvenanceError(f"{origin}: is the record of {job_name(record.stage, record.options)!r}, and not of "
@@ -100,8 +100,8 @@ def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str
 
 
 def _check_unaltered(record: RunRecord, origin: Path, names: set[str]) -> None:
-    """Raise ProvenanceError where one of the files ``names`` beside ``origin`` differs from its digest in the
-    record."""
+    """Raise ProvenanceError where one of the files ``names`` differs from its digest in the ``record``, whose file
+    ``origin`` is beside them."""
     for path in record.altered_outputs(origin, names):
         remove, remake = shlex.join(["rm", str(path), str(origin)]), f"snakemake --cores all {shlex.quote(str(path))}"
         raise ProvenanceError(

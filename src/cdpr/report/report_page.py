@@ -28,7 +28,8 @@ from .results import Results
 from .sample_case import CREDENTIALED
 from .table import Block, Row, Table, interval, number
 
-# The methods with which ours is compared on top of the page; and the data on which, by name their labels.
+# The methods with which ours is compared on top of the page; and the data sets on which they are compared, with their
+# labels (``average`` is the average over data sets).
 RIVALS = ("grpo", "utility_grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
 
@@ -52,7 +53,7 @@ class ShownMetric(NamedTuple):
         return interval(mean, low, high, self.metric.decimals, signed=True)
 
     def words(self, row: Row) -> str:
-        """Return the words for the metric's difference in a row of differences."""
+        """Return ``better``, ``worse`` or ``open``, the words for the metric's difference in a row of differences."""
         return {"better": self.better, "worse": self.worse, "": self.open}[outcome_of(row, self.metric)]
 
     def count_same_sign(self, row: Row) -> int:
@@ -98,7 +99,8 @@ def write_report(settings: Settings, job: Job) -> None:
     folder = job.inputs["results"]
     results = Results(settings, folder, main_methods(settings))
     records = Records(settings, folder)
-    sources = records.sources()
+    sources = records.sources()  # the evaluations behind the numbers, by method and then by label of the data set
+    # The answers in words, and the table below them.
     answers, head = headline(results, results.decodings[0])
     job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
     page = {

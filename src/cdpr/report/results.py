@@ -186,7 +186,7 @@ class Results:
         row["k"] = "+".join(map(str, right))
         row["k_text"] = f"{row['k']} / {runs}×{cases}" if runs > 1 else f"{row['k']} / {cases}"
         row["cost_median"], row["cost_p90"] = map(float, np.quantile(rows.cost_usd, [0.5, 0.9]))
-        # The rows of the first run, which have every case once.
+        # The first rows are those of the first run, which has every case once; the first count is the largest.
         row["chance"] = int(rows.gold[:cases].value_counts().iloc[0]) / cases
         return row
 

@@ -17,6 +17,7 @@ from .methods import IN_DOMAIN, OURS, Method, variant_method
 from .results import Results
 from .table import Row, to_csv
 
+# The columns of the CSV (:func:`sweep_rows`).
 _COLUMNS = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", "accuracy", "low",
             "high", "aen", "aec", "n_na", "utility", "difference", "difference_low", "difference_high",
             "status")  # fmt: skip
@@ -42,8 +43,8 @@ def read_panels(settings: Settings, folder: Path, figure: str, every: bool = Fal
     """Read the sweeps of ``figure``, with the values that ``experiments.swept`` and ``experiments.points`` choose, or
     with ``every`` value of the registry. Returns the results, and a panel per sweep. Raises as :class:`Results`
     does."""
-    variants = sweeps(settings, figure, every)  # by sweep and value, the name of the variant
-    # A variant that is the same training as another one has its runs, and keeps its own name.
+    variants = sweeps(settings, figure, every)  # names of variants, by sweep and then by value
+    # A variant that is the same training as another one gets the runs of that one, and keeps its own name.
     methods = {variant: replace(variant_method(settings, job_of(settings, variant)), name=variant)
                for points in variants.values() for variant in points.values()}  # fmt: skip
     results = Results(settings, folder, list(methods.values()))
@@ -83,8 +84,9 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
             above.set_ylabel("accuracy (%)")
             below.set_ylabel("USD")
             below.set_ylim(bottom=0)
-        most_marks = max(upper, key=lambda panel: len(panel.get_legend_handles_labels()[1]))  # with "missing", if any
-        style.draw_legend_above(drawn, most_marks)
+        # The panel with the most labels, ``[1]``: it also has "missing", if any panel has.
+        most_labels = max(upper, key=lambda panel: len(panel.get_legend_handles_labels()[1]))
+        style.draw_legend_above(drawn, most_labels)
         style.write_notes(drawn, settings, _notes(results, panels, all_panels))
     write_text(job.out["csv"], to_csv(sweep_rows(results, all_panels), _COLUMNS))
 

@@ -25,7 +25,7 @@ BLACK, ORANGE, GREEN = "#000000", "#E69F00", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#6b6b6b"
 
-# What every figure is drawn with.
+# Matplotlib's parameters that every figure is drawn with.
 PARAMETERS = Path(__file__).with_name("matplotlibrc.txt")
 
 
@@ -81,7 +81,8 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
         figure.savefig(buffer, format=kind, metadata=metadata)
         write_bytes(out[kind], buffer.getvalue())
         figure.set_layout_engine("none")  # the next kind keeps the layout of the first
-        # The solver of the layout adds in an order that differs between processes; a PDF would show the last digits.
+        # The solver of the layout sums numbers in an order that differs between processes. So positions differ in their
+        # last digits, and a PDF would show them.
         for panel in figure.axes:
             panel.set_position(np.round(panel.get_position(original=True).bounds, 6))
 

@@ -22,7 +22,7 @@ from . import table_templates
 Mark = Literal["", "best", "second", "total", "better", "worse"]
 # Evaluations behind a number, as (run, data set): ``(("cdpr-seed0", "mimic_iv"),)``.
 Runs = tuple[tuple[str, str], ...]
-EMPTY = "—"
+EMPTY = "—"  # the text of a cell without a value
 
 
 @dataclass(frozen=True)

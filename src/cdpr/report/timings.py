@@ -15,7 +15,7 @@ from ..settings import Settings
 from . import layout
 from .table import markdown_page
 
-SLOWEST = 15
+SLOWEST = 15  # how many jobs the table of the slowest jobs has
 # Columns of the frame of all jobs: stage and name of the job; elapsed seconds, CPU hours, and largest memory in MiB; of
 # trainings also the variant, and the seconds without validation.
 _COLUMNS = ["stage", "job", "seconds", "cpu_hours", "memory_mb", "variant", "training_seconds"]

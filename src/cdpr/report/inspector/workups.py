@@ -1,7 +1,9 @@
 """Episodes in the JSON form that the inspector's page reads, decision by decision: action, cost, and the agent's reply;
 the process reward of the decision and the oracle's opinion where there are any.
 
-Keys are short, since there are thousands of them; ``site/inspector.js`` explains them in one place.
+Keys are short, since there are thousands of them: ``act`` is an action, ``said`` the diagnosis, ``right`` whether it is
+right, ``cost`` the US dollars, ``tests`` the examinations that the utility charges, ``missed`` the unavailable
+requests. The functions below explain the others.
 """
 
 from collections import Counter
@@ -103,7 +105,8 @@ class _Decisions:
             self.state_of |= {t: number for visited, t in state.visits if visited == index}
 
     def steps(self) -> Iterator[Fields]:
-        """Yield every decision as a JSON value, in order."""
+        """Yield every decision as a JSON value, in order. ``charge`` is what it was charged in USD, ``spent`` the
+        sum so far, ``rated`` the digest of a state that the expert study rated."""
         readable = is_readable(self.settings, self.case)
         spent = 0.0
         for t, step in enumerate(self.episode.steps):
@@ -140,8 +143,8 @@ class _Decisions:
         return self.view.oracle.opinion(self.episode.states[t], action_of(self.episode.steps[t]), others)
 
     def _opinion_fields(self, opinion: Opinion) -> Fields:
-        """Return an opinion as a JSON value. Its ``taken`` is the value of the action that the agent took, which is the
-        first of ``opinion.values``."""
+        """Return an opinion as a JSON value. ``value`` is that of the best action, ``taken`` that of the action which
+        the agent took, the first in ``opinion.values``."""
         return {
             "posterior": [[disease, _round(p)] for disease, p in opinion.posterior],
             "best": self._show(opinion.best), "value": _round(opinion.best_value), "lost": _round(opinion.lost),
@@ -149,8 +152,12 @@ class _Decisions:
         }  # fmt: skip
 
     def _credit_fields(self, t: int, opinion: Opinion | None) -> Fields:
-        """Return the credit of decision ``t`` as a JSON value: its process reward, and the actions that were compared
-        at its state, with their continuations."""
+        """Return the credit of decision ``t`` as a JSON value: its process reward (``process``), why training would
+        select its state (``why``), and the sampled actions (``candidates``) with their continuations (``endings``).
+
+        Of an action, ``top`` says whether it is among the M likeliest, ``share`` is p_hat, ``value`` is U_hat with the
+        means behind it, and ``true`` is the oracle's value.
+        """
         assert self.credit is not None
         number = self.state_of[t]
         state, endings = self.credit.states[number], self.credit.endings[number]

@@ -23,7 +23,7 @@ from . import site
 from .oracle import Oracle
 from .workups import Fields, View, exam_names, is_readable, show_text
 
-_SITE = ("index.html", "inspector.js", "inspector.css")
+_SITE = ("index.html", "inspector.js", "inspector.css")  # files that are copied as they are
 # Settings of ``credit`` that a reader needs to compute the numbers again.
 _CREDIT = ("threshold", "candidates", "continuations", "horizon", "samples", "baseline", "clip", "max_states")
 
@@ -81,7 +81,8 @@ def _write_dataset(
 
     Returns an entry per run for the inspector's index. A run that was not evaluated is left out, with a message.
     """
-    runs = [run for run in settings.inspector.runs if not why_unfit(settings, run, dataset)]  # that can diagnose them
+    # The runs that can diagnose cases of this data set.
+    runs = [run for run in settings.inspector.runs if not why_unfit(settings, run, dataset)]
     evaluations = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
     check_provenance(settings, evaluations.values())
     cases = {case.note_id: case for case in iterate_records(path, "test")}

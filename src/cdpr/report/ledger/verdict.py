@@ -24,7 +24,7 @@ from ..table import interval
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"
 UNDECIDABLE = "undecidable"
-SETUP = {True: STATED, False: OTHERWISE}  # on a claim about the setup, by whether it is as the claim says
+SETUP = {True: STATED, False: OTHERWISE}  # the verdict on a claim about the setup, by whether the claim holds
 # The verdicts by which claims are counted, in the order of the page; `tables.yaml` has their meanings. UNDECIDABLE is a
 # kind of claim, which is counted like a verdict.
 COUNTED = (REPRODUCED, SAME, OPEN, DEVIATES, NOT_RUN, APART, STATED, OTHERWISE, UNDECIDABLE)
@@ -46,7 +46,7 @@ class Effect(NamedTuple):
 
     def minus(self, amount: float) -> "Effect":
         """Return the effect minus a fixed amount."""
-        return Effect(*(end - amount for end in self))
+        return Effect(self.value - amount, self.low - amount, self.high - amount)
 
     def toward(self, side: str | None) -> "Effect":
         """Return the effect such that it is positive where it is on the claimed ``side`` of zero: itself for ``above``
