@@ -111,7 +111,7 @@ def evaluate(
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
             for batch in tqdm(batches, f"{run} on {dataset}, {decoding}", unit="batch", mininterval=5):
                 note_ids = [public_text(settings, case, case.note_id) for case in batch]
-                if _skip_rows(file, note_ids, decoding):  # an interrupted evaluation has them already
+                if _skip_rows(file, note_ids, decoding):  # these rows were written before an interruption
                     continue
                 agent = agent or build_agent(
                     settings, run, policy, temperature, dataset, server, credentialed=credentialed
@@ -126,7 +126,7 @@ def evaluate(
     with replacing(out) as partial:
         shutil.copyfile(file.name, partial)
     Path(file.name).unlink()
-    # Summarise them.
+    # Summarise the rows.
     rows = list(read_rows(out))
     for warning in _list_warnings(settings, rows):
         print(f"{run}: {warning}")

@@ -104,8 +104,8 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
 
 
 def public_text(settings: Settings, case: CaseRecord, text: str) -> str:
-    """Return a text of a case as evaluation files may hold it: unchanged, or as a pseudonym where the case is
-    credentialed (under a data use agreement)."""
+    """Return a text of a case as evaluation files are allowed to hold it: unchanged, or as a pseudonym where the case
+    is credentialed (under a data use agreement)."""
     return pseudonym(settings.paths.state, text) if case.credentialed else text
 
 

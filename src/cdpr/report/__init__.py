@@ -1,1 +1,1 @@
-"""Tables and figures of the results. Knows nothing of how it was computed."""
+"""Tables and figures of the results. This package knows nothing of how results were computed."""

@@ -88,7 +88,8 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
     last_steps = {run: float(table[-1, 0]) for run, table in tables.items()}
     if tables:
         first = max(table[0, 0] for table in tables.values())
-        # The curves end where the first seed ends that did not diverge; where all diverged, with the last of them.
+        # The curves end at the earliest last step of a seed that did not diverge; where all diverged, at the latest
+        # last step.
         last = min((step for run, step in last_steps.items() if run not in diverged), default=max(last_steps.values()))
         all_steps = np.unique(np.concatenate([table[:, 0] for table in tables.values()]))
         steps = all_steps[(first <= all_steps) & (all_steps <= last)]

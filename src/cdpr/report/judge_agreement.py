@@ -15,7 +15,7 @@ from .methods import DATASETS, judge_labels, main_methods
 from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, number
 
-# The columns of the diagnoses that the tables are made from; a frame without diagnoses has them too.
+# The columns of the frame of diagnoses where none was evaluated.
 _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
 # Which of the two judges call a diagnosis right. A code is the column of such diagnoses in the counts of `agreement`.
 BOTH, FIRST, SECOND, NEITHER = range(4)

@@ -1,6 +1,6 @@
-"""The table of open cases: every agent on real cases that anyone may have, and on the user's own cases in FHIR.
+"""The table of open cases: every agent on public cases outside the benchmarks, and on the user's own cases in FHIR.
 
-It has the layout of the main table without its average, since these cases are none of the paper's benchmarks.
+It has the layout of the main table, but no average, since these cases are in none of the paper's benchmarks.
 """
 
 from pathlib import Path

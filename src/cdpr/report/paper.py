@@ -6,7 +6,7 @@ from typing import Any
 from ..files import read_table
 from ..settings import project_folder
 
-# The columns of the printed tables, and the names of our metrics for them.
+# By column of the printed tables, the name of our metric.
 METRICS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 

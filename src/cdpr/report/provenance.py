@@ -1,5 +1,6 @@
-"""Checks that results may be shown in one table: one tier (scale of the experiment), one utility, one price list and,
-per data set, the same cases. They compare the ``run.json`` file that each job writes beside its results."""
+"""Functions that check whether results can be shown in one table. They must have one tier (scale of the experiment),
+one utility, one price list and, per data set, the same cases, as the ``run.json`` files say which jobs write beside
+their results."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,7 +72,8 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
         if digest := record.input_digest("cases"):
             cases.setdefault(digest, origin)
         if len(cases) > 1:
-            raise ProvenanceError(f"{origin} and {next(iter(cases.values()))} are of training on different cases "
+            first_origin, _ = cases.values()
+            raise ProvenanceError(f"{origin} and {first_origin} are of training on different cases "
                                   "(their digests differ); train both again")  # fmt: skip
 
 

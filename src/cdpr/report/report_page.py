@@ -102,6 +102,7 @@ def write_report(settings: Settings, job: Job) -> None:
     sources = records.sources()  # the evaluations behind the numbers, by method and then by label of the data set
     # The answers in words, and the table below them.
     answers, head = headline(results, results.decodings[0])
+    # The first answer is in-domain, against the first rival.
     job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
     page = {
         "mark": tier_mark(settings),

@@ -1,7 +1,8 @@
 """The table of one patient record, as in the paper's appendix but from our own data: a test case, its examinations with
 their prices, and what each agent did on it.
 
-A digest chooses the case, no person does. Cases that not everyone may see are not shown; the table then says so.
+A digest chooses the case, no person does. Cases that the public is not allowed to see are not shown; the table then
+says so.
 """
 
 from collections.abc import Iterator, Sequence

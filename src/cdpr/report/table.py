@@ -73,7 +73,7 @@ class Cell:
     note: str = ""
 
 
-# Values by column key; a row may hold more than the columns show. Some keys have a meaning of their own:
+# Values by column key; a row can hold more than the columns show. Some keys have a meaning of their own:
 # - ``runs``: the evaluations behind the numbers of the row; ``private.runs``: those behind keys like ``private.aec``.
 # - ``reason``: why the row has no numbers; it is shown across the row.
 # - ``<key>_text``: what is shown in place of the value under ``<key>``.

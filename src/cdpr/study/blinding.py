@@ -14,7 +14,7 @@ from ..seeding import derive_seed
 from ..settings.schema import Study
 from .records import Content, Proposal, Record, StudyError, StudyState
 
-_LETTERS = "ABCDEFGH"  # as many as `study.methods` may have names
+_LETTERS = "ABCDEFGH"  # above the proposals on a page; `study.methods` has at most as many names
 
 
 class Card(Record):

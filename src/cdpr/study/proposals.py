@@ -104,7 +104,7 @@ async def propose(
     must also give a diagnosis (``leaning``), because raters know nothing else of its reasoning. A reply without a
     readable action gives a proposal of kind ``unreadable``. ``digest`` is the identity of the state."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
-    reply = (await agent.act(state, False, seed)).text  # False: it may request an examination
+    reply = (await agent.act(state, False, seed)).text  # False: no diagnosis is forced
     action, reasoning = parse_action(reply), remove_action(reply)
     proposal = Proposal(state=digest, run=run, reasoning=reasoning)
     if diagnosis := _named_diagnosis(action):
@@ -113,7 +113,7 @@ async def propose(
         return proposal
     leaning = ""
     if not reasoning:
-        # The same state once more; True: it has to diagnose.
+        # The same state once more; True: a diagnosis is forced.
         leaning = _named_diagnosis(parse_action((await agent.act(state, True, seed)).text))
     usd = await request_price(settings, environment, state, action.name)
     request = {"kind": "request", "action": action.name, "leaning": leaning, "usd": usd}

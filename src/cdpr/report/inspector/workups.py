@@ -145,10 +145,11 @@ class _Decisions:
     def _opinion_fields(self, opinion: Opinion) -> Fields:
         """Return an opinion as a JSON value. ``value`` is that of the best action, ``taken`` that of the action which
         the agent took, the first in ``opinion.values``."""
+        value_taken, *_ = opinion.values.values()
         return {
             "posterior": [[disease, _round(p)] for disease, p in opinion.posterior],
             "best": self._show(opinion.best), "value": _round(opinion.best_value), "lost": _round(opinion.lost),
-            "taken": _round(next(iter(opinion.values.values()))), "disagrees": opinion.disagrees,
+            "taken": _round(value_taken), "disagrees": opinion.disagrees,
         }  # fmt: skip
 
     def _credit_fields(self, t: int, opinion: Opinion | None) -> Fields:

@@ -29,7 +29,7 @@ TestMetric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 Side = Literal["above", "below"]
 # Labels of data sets in claims, by name.
 DATASET_NAMES = {**DATASETS, AVERAGE: "the average"}
-# Words for the columns of the printed tables, as ``says`` of a claim has them.
+# What ``says`` of a claim calls the columns of the printed tables.
 _PRINTED_WORDS = {"acc": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
 # How many `names` a claim about the setup has, by `what`; a claim about anything else has none. The names are a data
 # set (cases), two variants (same_training), or examinations (price; for billed_together two or more).

@@ -64,9 +64,9 @@ def _compare_spent(claim: TrainingClaim, evidence: Evidence) -> Comparison:
     if any(np.any(values <= 0) for values in spent):
         raise NotMeasured(f"validation accuracy is at {100 * (claim.share or 1):g}% of its final value from the start: "
                           "times to it tell nothing")  # fmt: skip
-    first, second, *third = spent  # of the three variants in `names`
-    if third:
-        first, second = abs(first - third[0]), abs(second - third[0])
+    first, second, *nearer_to = spent  # of the variants in `names`, two or three
+    if nearer_to:
+        first, second = abs(first - nearer_to[0]), abs(second - nearer_to[0])
     until = "to the last iteration" if claim.share is None else f"to {100 * claim.share:g}% of the final accuracy"
     noun, unit, decimals, caveat = _SPENT[claim.by]
     means = _labelled(curves, [f"{values.mean():.{decimals}f}" for values in spent])
