@@ -1,6 +1,6 @@
-"""Functions that check whether results can be shown in one table. They must have one tier (scale of the experiment),
-one utility, one price list and, per data set, the same cases, as the ``run.json`` files say which jobs write beside
-their results."""
+"""Functions that check whether results can be shown in one table: they need one tier (scale of the experiment), one
+utility, one price list and, per data set, the same cases. Each is read from the ``run.json`` that a job writes beside
+its results."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,5 +1,6 @@
 // The decision inspector. Data come as scripts that call `inspector.take(name, content)`: a page that is opened from a
-// file may load scripts, and fetch nothing. All text goes through `textContent`, so what a case holds is shown, never run.
+// file can load scripts, but fetch nothing. All text goes through `textContent`, so what a case holds is shown, never
+// run. report/inspector/workups.py explains the keys of the data.
 "use strict";
 
 const inspector = (() => {
@@ -9,16 +10,19 @@ const inspector = (() => {
   const loaded = new Map(), waiting = new Map();
   const KEYS = ["run", "beside", "dataset", "decoding", "case", "turn", "disease", "verdict", "low", "high", "oracle",
     "selected", "find", "credited", "rated", "sort"];
+  // What the page shows: run, case and turn, and the filters. The address of the page holds the same.
   const at = Object.fromEntries(KEYS.map(key => [key, ""]));
   let index, cases = {}, workups = [], others = null, items = [], current = -1, rowHeight = 30, drawing = 0;
 
   // Data
 
+  // A script of data calls this with its name and content.
   function take(name, content) {
     loaded.set(name, content);
     if (waiting.has(name)) waiting.get(name)(content);
   }
 
+  // A promise of the content of the script `name`, which is loaded once.
   function load(name) {
     if (loaded.has(name)) return Promise.resolve(loaded.get(name));
     return new Promise((resolve, reject) => {
@@ -38,6 +42,7 @@ const inspector = (() => {
   const signed = (x, digits = 3) => (x > 0 ? "+" : "") + number(x, digits);
   const usd = x => `${number(x)} USD`;
 
+  // The words for an action, a pair [kind, name].
   function label([kind, name]) {
     switch (kind) {
       case "end": return name ? `Diagnose: ${name}` : "Diagnose";
@@ -58,6 +63,7 @@ const inspector = (() => {
     "": "Not selected by training's rule; valued here all the same.",
   };
 
+  // A new element. A property `class` sets its class, `onclick` its listener, any other an attribute.
   function make(tag, properties = {}, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(properties)) {
@@ -77,6 +83,7 @@ const inspector = (() => {
 
   // What is shown
 
+  // Whether an episode passes the filters of episodes; `fitsDecision` is for those of decisions.
   function fits(workup) {
     const gold = cases[workup.case]?.gold ?? "";
     return (!at.decoding || workup.decoding === at.decoding)
@@ -95,6 +102,7 @@ const inspector = (() => {
       && (!at.selected || (step?.credit && (at.selected === "no" ? !why : at.selected === "any" ? why : why === at.selected)));
   }
 
+  // Orders of the list: the decision with the smallest number is first.
   const SORTS = {
     lost: step => -(step.oracle?.lost ?? -1),
     low: step => step.credit?.process ?? 9,
@@ -103,6 +111,7 @@ const inspector = (() => {
     charge: step => -step.charge,
   };
 
+  // List the decisions that pass all filters, in `items`, and show one of them.
   function choose() {
     items = [];
     for (const workup of workups) {
@@ -142,6 +151,7 @@ const inspector = (() => {
 
   const redraw = () => { drawing ||= requestAnimationFrame(draw); };
 
+  // The element of one item of the list; `place` is its index.
   function row({workup, turn, step}, place) {
     const starts = place === 0 || items[place - 1].workup !== workup;
     const verdict = workup.right ? "right" : "wrong";
@@ -159,6 +169,7 @@ const inspector = (() => {
     return made;
   }
 
+  // Show the item with the index `place`.
   function go(place, scroll = true) {
     current = Math.max(Math.min(place, items.length - 1), items.length ? 0 : -1);
     const item = items[current];
@@ -202,7 +213,8 @@ const inspector = (() => {
           : make("p", {class: "hole"}, `${at.beside} has no such workup.`)) : ""));
   }
 
-  // ``turnTo`` moves the whole page to another turn; the policy beside keeps its turn for itself.
+  // One run's episode at a turn. `turnTo` moves the whole page to another turn. It is null for the run beside, whose turn
+  // changes alone.
   function side(run, workup, turn, turnTo) {
     const box = make("section", {class: "side", "aria-label": run});
     const fill = now => {
@@ -254,12 +266,14 @@ const inspector = (() => {
     ];
   }
 
+  // An earlier decision with its result.
   function evidence(workup, step) {
     const result = ["result", "repeat"].includes(step.act[0]) ? cases[workup.case]?.results?.[step.act[1]] : "";
     return make("li", {}, make("strong", {}, label(step.act)), step.charge ? ` (${usd(step.charge)})` : "",
       result ? make("span", {class: "text"}, `: ${result}`) : "");
   }
 
+  // The credit of a decision: why its state is selected, R_proc, and a table of the candidates.
   function credit(step) {
     const {entropy, why, process, candidates} = step.credit;
     const truth = candidates.some(each => each.true !== undefined);
@@ -317,6 +331,7 @@ const inspector = (() => {
 
   // Moving
 
+  // Show another turn of the episode that is shown.
   function turnTo(turn) {
     const {workup} = items[current];
     const place = items.findIndex(item => item.workup === workup && item.turn === turn);
@@ -327,6 +342,7 @@ const inspector = (() => {
     }
   }
 
+  // Go to the next episode of the list (way 1) or to the one before (way -1).
   function byCase(way) {
     const {workup} = items[current] ?? {};
     let place = current;
@@ -383,6 +399,7 @@ const inspector = (() => {
     byId("missing").textContent = missing.length ? `Not here: ${missing.map(key => `${NAMES[key]} ${address[key]}`).join(", ")}. Another decision is shown.` : "";
   }
 
+  // Change what is shown: load the data that it needs, fill in the filters, and list the decisions.
   async function set(changes) {
     byId("missing").textContent = "";
     Object.assign(at, changes);
@@ -410,6 +427,7 @@ const inspector = (() => {
     choose();
   }
 
+  // Fill the menu `name` with options, each a value or a pair [value, text].
   function offer(name, options) {
     field(name).replaceChildren(...options.map(option => {
       const [value, text] = Array.isArray(option) ? option : [option, option];
