@@ -243,7 +243,7 @@ def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
     that has it, and its fraction of all (``share``); and their price ``usd`` with its fraction of all (``usd_share``).
     """
     usd = billed.cases * billed.price_usd.astype(float)
-    # Empty is the confidence of prices that have no code.
+    # A price without a code has an empty confidence.
     groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))
     sums = groups[["names", "cases", "usd"]].sum().sort_values("cases", ascending=False, kind="stable")
     all_cases, all_usd = max(1, sums.cases.sum()), sums.usd.sum() or 1.0  # not 0, since shares divide by them

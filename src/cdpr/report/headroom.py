@@ -16,7 +16,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     checked = preflight.Preflight.model_validate_json((folder / "preflight.json").read_bytes())
     resolutions = {resolution.dataset: resolution for resolution in checked.resolutions}
     rows = [_row(headroom, resolutions[headroom.dataset]) for headroom in checked.headrooms]
-    # The table with the answer is of the main decoding; that with the numbers behind it is of all.
+    # The first table, with the answer, has the main decoding alone; the second, with the numbers behind it, has all.
     first_decoding = checked.headrooms[0].decoding
     obstacles = [f"{text}." for of_dataset in checked.obstacles.values() for text in of_dataset]
     answer = layout.table(

@@ -92,8 +92,8 @@ def _draw_figure(
     rows: int = 1, note: str = "",
 ) -> None:  # fmt: skip
     """Draw a figure of ``curves`` with a panel per metric, three in each of the ``rows``, and write it to the paths
-    ``out``. ``note`` is a further line below it. The legend is in the unused panel, or above all where there is
-    none."""
+    ``out``. ``note`` is a further note below the figure. The legend is in the unused panel, or above all panels where
+    every panel is used."""
     with style.drawing(7.2, 2.4 + rows, out) as figure:
         panels = figure.subplots(rows, 3).ravel()
         for panel, metric in zip(panels, metrics, strict=False):

@@ -12,8 +12,8 @@ from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, 
 from .results import Results
 from .table import EMPTY, Column, Row, Sheet, Table
 
-# Metrics that the main table shows for every data set; those of which differences between methods are shown; and those
-# that only the table of what is behind each result has.
+# Metrics: those that the main table shows for every data set; those whose differences between methods are shown; and
+# those that only the table behind the results (:func:`interval_table`) has.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
 COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
 BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
@@ -115,7 +115,7 @@ def interval_table(
     """Return the table of what is behind each result with its heading: counts, 95% intervals over seeds and cases, and
     deviation between seeds; a row per method and data set. ``table`` is the name of a declaration, and ``words`` are
     further words for it (:func:`~.layout.table`)."""
-    # Accuracy and cost are followed by further statistics of them.
+    # The columns of accuracy and of cost are each followed by further statistics of the same metric.
     of_cost = [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")]
     further = {"accuracy": [Column("accuracy_seed_sd", "seed SD", factor=100.0)], "aec": of_cost}
     columns = [column for metric in comparisons.interval_columns(COMPARED, short=True)

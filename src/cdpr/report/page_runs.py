@@ -47,8 +47,8 @@ class Evaluation(NamedTuple):
 
 
 class Records:
-    """The ``run.json`` files in a results folder. Methods raise ProvenanceError for one that cannot be read, or that is
-    of another tier (scale of the experiment) than the settings."""
+    """The ``run.json`` files in a results folder. Methods raise ProvenanceError for a file that cannot be read, or that
+    is of another tier (scale of the experiment) than the settings."""
 
     def __init__(self, settings: Settings, results: Path):
         self.settings, self.results = settings, results
@@ -75,8 +75,8 @@ class Records:
         )  # fmt: skip
 
     def sources(self) -> dict[Method, dict[str, list[Evaluation]]]:
-        """Return the evaluations that exist, in two steps: for each method of the page, for the label of each data set,
-        a list with an entry per run. A run that several methods share is listed with the first of them."""
+        """Return the evaluations that exist: by method of the page and then by label of the data set, a list with an
+        entry per run. A run that several methods share is listed with the first of these methods."""
         sources: dict[Method, dict[str, list[Evaluation]]] = {}
         listed: set[str] = set()
         for method in page_methods(self.settings):

@@ -76,8 +76,8 @@ class Chapter:
     - ``name``: its anchor; ``title``: its heading; ``says``: a text below the heading.
     - ``folded``: whether it is closed until a click.
     - ``pictures``: its figures, the fields of each (:func:`_embed_picture`).
-    - ``parts``: its tables with their headings; all but the first are folded. ``artifact``: how they were made;
-      ``reason``: why there are none.
+    - ``parts``: its tables with their headings; all but the first are folded. ``artifact``: how the tables were made;
+      ``reason``: why there are no tables.
     """
 
     name: str

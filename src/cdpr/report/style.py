@@ -104,8 +104,9 @@ def synthetic_suffix(settings: Settings, dataset: str = IN_DOMAIN) -> str:
 
 
 def draw_legend_above(figure: Figure, panel: Axes, columns: int = 0, size: float = 7, **look: Any) -> None:
-    """Draw the legend of one panel above all panels of a figure, in so many columns (0: a single row) and a font of
-    ``size`` points; ``look`` are further arguments of matplotlib's ``legend``. Without labels nothing is drawn."""
+    """Draw the legend of one panel above all panels of a figure. It has this number of ``columns`` (0: a single row)
+    and a font of ``size`` points; ``look`` are further arguments of matplotlib's ``legend``. Without labels nothing is
+    drawn."""
     handles, labels = panel.get_legend_handles_labels()
     if handles:
         columns = columns or len(labels)

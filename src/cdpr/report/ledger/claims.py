@@ -198,7 +198,7 @@ _ANY_KIND: TypeAdapter[Claim] = TypeAdapter(Annotated[
 
 def _find_conflict(claim: Claim) -> str:
     """Say which fields of a claim do not go together; an empty text where all do."""
-    # A set of conditions that must agree, all true or all false, has two members where they do not.
+    # Conditions that must agree (all true or all false) are put in a set, which has two members where they do not.
     match claim:
         case FigureClaim() if (claim.statistic == "mean") != (not claim.than):
             return "field 'than': it goes with a statistic of two methods, and only with it"

@@ -139,7 +139,7 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 
 
 def _judge_peak(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
-    """Compare one value of a swept setting with its other values; returns the verdict. It is open where any of them was
+    """Compare one value of a swept setting with its other values; returns the verdict. It is `open` where a value was
     trained with too few seeds. Raises NotMeasured where no results of other values exist."""
     points = sweeps(evidence.settings, "sensitivity").get(claim.sweep, {})  # variants by value
     peak = points.get(claim.value)
@@ -159,7 +159,8 @@ def _judge_peak(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 def _compare_with_rivals(
     claim: SuperlativeClaim, name: str, rivals: Sequence[str], noun: str, evidence: Evidence
 ) -> Verdict:
-    """Compare a method with each of its ``rivals``, called by the ``noun`` (``rows``) in reasons; returns the verdict.
+    """Compare a method with each of its ``rivals``; returns the verdict. Its reason calls method and rivals by
+    ``noun``, such as ``rows``.
 
     A rival that was not run might refute the claim, so the claim is reproduced only where all were run. Raises
     NotMeasured where the method was not run, or none of its rivals.

@@ -213,8 +213,8 @@ const inspector = (() => {
           : make("p", {class: "hole"}, `${at.beside} has no such workup.`)) : ""));
   }
 
-  // One run's episode at a turn. `turnTo` moves the whole page to another turn. It is null for the run beside, whose turn
-  // changes alone.
+  // One run's episode at a turn. `turnTo` moves the whole page to another turn. It is null for the run beside, whose
+  // turn changes alone.
   function side(run, workup, turn, turnTo) {
     const box = make("section", {class: "side", "aria-label": run});
     const fill = now => {
