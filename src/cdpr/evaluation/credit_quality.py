@@ -364,7 +364,7 @@ class Replicate:
         """Estimate the advantages as VinePPO does: r + V(s') - V(s), with V from ``count`` continuations of each state
         to the end of the episode."""
         return_of, groups = utility_of(self.settings), self.truth.groups
-        # With the seed and the stream of CDPR's own draws, so that both estimators share replies.
+        # The seed and the stream (purpose and iteration) of CDPR's own draws, so that both estimators share replies.
         draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
         calls = [state_values(draws[g], group, range(count), return_of) for g, group in enumerate(groups)]
         values = await asyncio.gather(*calls)

@@ -40,9 +40,9 @@ _LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_tests", "n_na": "
 
 
 def evaluate_agent(settings: Settings, job: Job) -> None:
-    """Stage ``evaluate_agent``: evaluate an agent on a benchmark. The job's tags record the machines to which
-    credentialed text was sent, the names under which servers answered if they were not the requested ones, and failures
-    of judges."""
+    """Stage ``evaluate_agent``: evaluate an agent on a benchmark. The job's tags record the machines to which text of
+    credentialed cases (under a data use agreement) was sent, the names under which servers answered if they were not
+    the requested ones, and failures of judges."""
     run, policy = job.options["run"], job.inputs.get("policy")
     # Of a data set of open cases only the first cases are evaluated.
     limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
@@ -262,8 +262,8 @@ def record_judging(
 
 
 def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
-    """Describe failures of the judge, the second judge and the matcher, each by the number of its unreadable answers.
-    Empty where at most one in twenty answers of each was unreadable."""
+    """Describe failures of the models that judge (first and second) and that match requests to examinations, each by
+    the number of its unreadable answers. Empty where at most one in twenty answers of each was unreadable."""
     records = [row.judging for row in rows if row.judging]
     judged_by = Counter(record.by for record in records)
     second_unreadable = [record.second_invalid for record in records if record.second is not None]

@@ -1,4 +1,5 @@
-"""Rebuilds finished episodes from the replies in evaluation rows and the results in cases."""
+"""Rebuilds finished episodes from the replies in evaluation rows and the results in cases. The effort of an episode is
+what it requested, as counts, and what that cost."""
 
 from collections.abc import Sequence
 from dataclasses import fields

@@ -36,8 +36,9 @@ class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
 class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """The outcome of one episode: one case under one decoding.
 
-    ``note_id``, ``diagnosis`` and ``gold`` (the true disease) are pseudonyms for credentialed cases
-    (:mod:`cdpr.pseudonym`), equal where the texts are equal. ``turns`` counts all replies, with the diagnosis.
+    ``note_id``, ``diagnosis`` and ``gold`` (the true disease) are pseudonyms for credentialed cases, which are under a
+    data use agreement; they are equal where the texts are equal (:mod:`cdpr.pseudonym`). ``turns`` counts all replies,
+    with the diagnosis.
     ``n_issued`` to ``n_physical`` are the counts of :class:`~cdpr.environment.Effort`. ``n_tests`` (N_tests) and
     ``n_na`` (N_na) are what the utility charges. ``cost_usd`` is in US dollars. ``forced`` says that the last reply had
     to be a diagnosis. ``obtained`` lists the examinations whose results the agent read, in order. It is None for

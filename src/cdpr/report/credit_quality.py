@@ -14,7 +14,8 @@ from . import style
 SWEEPS = {"samples": "samples n_s", "continuations": "continuations K", "horizon": "horizon H",
           "candidates": "candidates M"}  # fmt: skip
 DOUBLING = ("samples", "continuations")
-# Measures of the error, each a row of panels with this label; its lines are {column of the numbers: label}.
+# Measures of the error, each a row of panels with this label; its lines are {column of the numbers: label}. The only
+# line of a row has no label.
 MEASURES = {
     "bias": {"bias": "all decisions", "bias_examinations": "examinations", "bias_diagnoses": "diagnoses"},
     "variance": {"variance": ""},

@@ -23,8 +23,8 @@ AXES = ("step", "seconds", "tokens")
 class Curves:
     """The training curves of one method, over its training seeds.
 
-    ``values`` has an array [seeds, points] for each metric and for each axis of :data:`AXES` (step, seconds, tokens).
-    All seeds have the same steps; a run that diverged has NaN after its last validation.
+    ``values`` has an array [seeds, points] for each metric and for each axis of :data:`AXES` (step, seconds, tokens). A
+    point is a step; all seeds have the same steps. A run that diverged has NaN after its last validation.
 
     - ``runs``: the names of the seeds in the arrays, in their order.
     - ``missing``: the metrics files that do not exist or have no validation.
@@ -143,7 +143,8 @@ def _read_rows(results: str | Path, run: str) -> list[dict[str, Any]]:
 
 
 def _read_measurements(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
-    """Read the steps of a training that have any of the metrics, each as [step, seconds, tokens, *metrics].
+    """Read the steps of a training that have any of the ``metrics``, each as [step, seconds, tokens, *metrics]. In the
+    file the name of a metric begins with ``prefix``.
 
     Raises TableError where a value is not a finite number, or steps do not increase.
     """

@@ -23,6 +23,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return, from the results in ``folder``, a table per decoding of in-domain results beside the accuracy that exact
     diagnoses from the same examinations would have, and the table of learning rates. Raises as :class:`Results`, and
     TableError for a broken file of training metrics."""
+    # In-domain alone, without a label, since these tables do not name the data set.
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
     parts, csv_rows = [], []
     for decoding in results.decodings:

@@ -134,4 +134,4 @@ class Links(frozenset[str]):
 
 def anchor(name: str, dataset: str = "") -> str:
     """Return the anchor of a method, or of the evaluation of a run on a data set: ``made-cdpr-seed0-private``."""
-    return "-".join(["made", *(re.sub(r"\W", "-", part) for part in (name, dataset) if part)])
+    return "-".join(["made", *(re.sub(r"\W", "-", word) for word in (name, dataset) if word)])

@@ -145,8 +145,8 @@ class Results:
         # Check that the methods have the same cases: `by_run` raises where they differ. One run of each method will do,
         # since the same check of all its runs was made when its estimates were computed.
         first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
-        for part in datasets_behind(dataset):
-            by_run(pd.concat([self.rows(method, part, decoding) for method in first_runs]), ["correct"])
+        for single in datasets_behind(dataset):
+            by_run(pd.concat([self.rows(method, single, decoding) for method in first_runs]), ["correct"])
         means_and_draws = [np.vstack([[row[name] for name in METRICS], row["draws"]]) for row in rows]
         return np.stack(means_and_draws, axis=1)
 
@@ -156,11 +156,11 @@ class Results:
         """
         if dataset != AVERAGE:
             return self._estimates_on(method, dataset, decoding)
-        summaries = [self.summary(method, part, decoding) for part in AVERAGED]
+        summaries = [self.summary(method, single, decoding) for single in AVERAGED]
         missing_by_reason = {row["reason"]: row["missing"] for row in summaries if "reason" in row}  # each reason once
         if missing_by_reason:
             raise NotMeasured("; ".join(missing_by_reason), ", ".join(filter(None, missing_by_reason.values())))
-        return average([self._estimates(method, part, decoding) for part in AVERAGED])
+        return average([self._estimates(method, single, decoding) for single in AVERAGED])
 
     def _estimates_on(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return every metric of a method on one data set, with interval and bootstrap ``draws``, as columns of a row.
@@ -227,9 +227,9 @@ class Results:
         """Return the differences between two methods as in :meth:`change`, with their bootstrap ``draws``, and without
         ``void``. Raises NotMeasured."""
         if dataset == AVERAGE:
-            parts = [self._differences(first, second, part, decoding) for part in AVERAGED]
-            runs = tuple(run for part in parts for run in part["runs"])
-            return average(parts) | {"cases": sum(part["cases"] for part in parts), "runs": runs}
+            by_dataset = [self._differences(first, second, single, decoding) for single in AVERAGED]
+            runs = tuple(run for row in by_dataset for run in row["runs"])
+            return average(by_dataset) | {"cases": sum(row["cases"] for row in by_dataset), "runs": runs}
         rows = pd.concat([self.rows(method, dataset, decoding) for method in (first, second)])
         pairs = pair_runs(first.runs, second.runs)
         if not pairs:
@@ -271,8 +271,8 @@ class Results:
                 return f"{method.label} was trained with one seed"
             if method.group == TRAINED and summary["aen"] < LEAST_EXAMINATIONS:
                 return f"{method.label} has stopped ordering examinations (AEN {summary['aen']:.2f})"
-            parts = [self.summary(method, part, decoding) for part in datasets_behind(dataset)]
-            chance, cases = fmean(part["chance"] for part in parts), sum(part["n"] for part in parts)
+            by_dataset = [self.summary(method, single, decoding) for single in datasets_behind(dataset)]
+            chance, cases = fmean(row["chance"] for row in by_dataset), sum(row["n"] for row in by_dataset)
             lowest_accuracy, _ = wilson_interval(round(summary["accuracy"] * cases), cases)  # end of the 95% interval
             above_chance = above_chance or lowest_accuracy > chance
         return "" if above_chance else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
@@ -342,7 +342,7 @@ def datasets_behind(dataset: str) -> Sequence[str]:
 
 def evaluations_of(method: Method, dataset: str) -> Runs:
     """Return the evaluations behind a method's results on a data set or on average, as pairs (run, data set)."""
-    return tuple((run, part) for part in datasets_behind(dataset) for run in method.runs)
+    return tuple((run, single) for single in datasets_behind(dataset) for run in method.runs)
 
 
 def pair_runs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:

@@ -32,7 +32,8 @@ _COUNTS = ("n_issued", "n_physical", "n_na", "cost_usd")
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return the tables of the case, its examinations, and the agents' episodes from the results in ``folder``; where
-    the case must not be shown, one table with the reason. The CSV has a row per field, examination and episode.
+    the case must not be shown, one table with the reason. The CSV has a row per field, examination and episode, whose
+    column ``part`` says which of them it is.
 
     Missing evaluations are named. Raises as :func:`choose_case` and :class:`Results`.
     """

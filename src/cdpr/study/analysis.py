@@ -199,8 +199,8 @@ class ScoreTable:
         """Average over the states of each data set: returns means by data set, dimension and run; None where
         undefined."""
         datasets = np.array([state.dataset for state in self.states])
-        parts = {name: self.means.compress(datasets == name, axis=2) for name in dict.fromkeys(datasets.tolist())}
-        return {name: self.named(map(_none_if_nan, row) for row in _mean(part)) for name, part in parts.items()}
+        means_on = {name: self.means.compress(datasets == name, axis=2) for name in dict.fromkeys(datasets.tolist())}
+        return {name: self.named(map(_none_if_nan, row) for row in _mean(means)) for name, means in means_on.items()}
 
     def by_state(self) -> Iterator[StateMeans]:
         """Yield the mean scores of each run at each state, one record for each."""

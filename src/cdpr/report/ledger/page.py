@@ -53,9 +53,10 @@ def make_ledger(
     """Judge claims by the results in a folder. Returns the contents of ``claims.json``. The claims ``judged_apart`` are
     not judged; they get the verdict `timed apart`.
 
-    Beside ``tier`` and ``decoding``, ``marks`` are words on the origin of the cases; ``judges`` are sentences about who
-    judged the diagnoses; ``headline`` and ``counts`` are those of :func:`~.verdict.count_verdicts`; and ``claims`` are
-    dicts with the fields of a claim and of its verdict."""
+    The contents are ``tier``, ``decoding``, ``marks`` (words on the tier and the origin of the cases), ``judges``
+    (sentences about who judged the diagnoses), ``headline`` and ``counts`` (:func:`~.verdict.count_verdicts`), and
+    ``claims``: dicts with the fields of a claim and of its verdict.
+    """
     evidence = Evidence(settings, results)  # reads each evaluation once for all claims
     judged = []
     for claim in claims:

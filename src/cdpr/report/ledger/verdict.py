@@ -203,6 +203,7 @@ def count_verdicts(claims: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, 
     counted = Counter(UNDECIDABLE if claim["kind"] == UNDECIDABLE else claim["verdict"] for claim in claims)
     sums = {name: sum(counted[verdict] for verdict in verdicts) for name, verdicts in _SUMS.items()}
     headline = f"{len(claims)} claims: " + ", ".join(f"{n} {name}" for name, n in sums.items() if n)
+    # Verdicts that are not in COUNTED, if there are any, come last.
     return headline, {name: counted[name] for name in (*COUNTED, *counted)}
 
 
