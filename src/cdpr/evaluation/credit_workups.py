@@ -50,7 +50,7 @@ class Ending:
 
     ``source`` says whether it is a ``suffix`` of an evaluated episode or ``fresh``, newly drawn. ``correct`` says
     whether its diagnosis is right; under ``credit.verdicts: scored`` it is the probability of that. ``tests``,
-    ``cost_usd`` and ``infeasible`` (unavailable requests) are what its ``utility`` charges, the candidate included.
+    ``cost_usd`` and ``infeasible`` (N_na) are the amounts that its ``utility`` charges, the candidate included.
     ``path`` lists the actions after the candidate, up to the step at which a diagnosis was forced, if one was.
     """
 

@@ -154,7 +154,7 @@ class Assessor:
         best = float(posterior.max())
         relevance = gain / best**0.5  # sqrt(gain * gain / best)
         missed = float(np.max(self.doctor.expected_best(posterior))) - best
-        # An examination that could add half a point of probability, or more, leaves nothing.
+        # Where an examination could add 0.5 or more to the probability of being right, nothing is left of the gain.
         cost_effectiveness = gain * (1 - min(1.0, 2 * missed)) ** 0.5
         return relevance, gain, cost_effectiveness
 
@@ -173,12 +173,12 @@ class Assessor:
         known = {canonical_name(finding.examination) for finding in state.found if finding.kind == "result"}
         if name is None or name not in exams or name in known:
             return 0.0, 0.0, 0.0
-        requested, is_open = exams.index(name), np.array([exam not in known for exam in exams])
+        requested, has_no_result = exams.index(name), np.array([exam not in known for exam in exams])
         about_disease, about_differential = self.information(state)
         usd = self.usd.copy()
         usd[requested] = content.usd or 0.0  # the charge at this state, which may be less than the price
         measures = (about_differential, about_disease, about_disease / (usd + _BURDEN_USD))
-        return [float(_share_of_best(values, requested, is_open)) ** 0.5 for values in measures]
+        return [float(_share_of_best(values, requested, has_no_result)) ** 0.5 for values in measures]
 
     def _compute_information(self, state: StudyState) -> list[np.ndarray]:
         """Compute the expected information of each examination at a state, in bits: a list of two arrays
@@ -195,8 +195,8 @@ class Assessor:
         return [np.array([_mutual_information(o, p) for o in outcomes]) for p in (posterior, p_differential)]
 
     def _disease_index(self, name: str) -> int | None:
-        """Return the index of the disease that the text ``name`` names. None where it names none of the hospital's
-        diseases."""
+        """Return the index of the disease with this name, which can be any that the vocabulary knows. None where the
+        hospital has no such disease."""
         term = diagnoses().find(name) if name else None
         return self.doctor.diseases.index(term.name) if term and term.name in self.doctor.diseases else None
 
