@@ -16,7 +16,7 @@ from ..settings.variants import job_of, labels_of, seeds_of, variants, why_not_t
 # The labels of the benchmarks, by name.
 DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
 IN_DOMAIN = datasets.IN_DOMAIN
-# The data sets that make up the paper's average; a further benchmark is no part of it.
+# The data sets that make up the paper's average. A benchmark that is added later is not among them.
 AVERAGED = datasets.AVERAGED
 AVERAGE = "average"
 

@@ -160,7 +160,7 @@ class Table:
 class Sheet:
     """Tables that are written together; ``parts`` are pairs of heading and table.
 
-    The CSV holds the columns ``keys`` of ``rows``: the same results as plain numbers with so many ``decimals``.
+    The CSV holds the columns ``keys`` of ``rows``: the same results as plain numbers, rounded to ``decimals``.
     ``printed`` are the tables for LaTeX (empty: those of ``parts``).
     """
 

@@ -10,7 +10,7 @@ from .rubric import SCALE
 
 LEVEL = 0.05  # the significance level, for p-values after Holm's correction (paper)
 TARGET = 0.5  # the difference between two mean scores, in points, that a study should be able to find
-# Mean scores are rounded to so many decimals: equal means that were summed in another order are ties in rank tests.
+# Mean scores are rounded to these decimals, so that equal means which were summed in another order are ties in tests.
 DECIMALS = 9
 
 

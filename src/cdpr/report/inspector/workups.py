@@ -52,7 +52,7 @@ class View:
 
     async def episodes(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
         """Return the episodes of an evaluation's rows as JSON values. Raises InspectorError where a case is missing, or
-        where the environment now answers the requests on it otherwise than in the evaluation."""
+        where the environment does not answer the requests in an episode as it did in the evaluation."""
         # Rows may name cases by pseudonyms.
         cases = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
         episodes = []

@@ -20,7 +20,7 @@ from .study import judge_study
 from .training import judge_training, measure_final_accuracy
 from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, SETUP, Comparison, Effect, Verdict, judge_comparisons
 
-# Before one value of a swept setting is called its best (a peak), it needs so many seeds, and the other values so many.
+# How many seeds a value of a swept setting needs to be called the best (a peak), and how many each of the other values.
 LEAST_SEEDS_OF_PEAK, LEAST_SEEDS_OF_OTHERS = 3, 2
 
 

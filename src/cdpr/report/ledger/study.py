@@ -103,8 +103,8 @@ def _comparison(analysis: Analysis, effect: Effect, text: str) -> Comparison:
 
 
 def _rated_run(name: str, analysis: Analysis, methods: Sequence[Method]) -> str:
-    """Return the rated run of one of the ``methods``: the one with this ``name``, as we or as the paper call it. Raises
-    NotMeasured where none of its runs was rated."""
+    """Return the rated run of the method with this ``name``, which is ours or the paper's name for it. Raises
+    NotMeasured where no run of this method was rated."""
     for method in methods:
         rated = [run for run in method.runs if run in analysis.runs]
         if rated and name in (method.name, method.paper):
