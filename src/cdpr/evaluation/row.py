@@ -16,7 +16,7 @@ Decoding = Literal["greedy", "sampled"]
 
 class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
     """What language models did in judging an episode and matching its requests. A row has it only where the settings
-    name a model for one of the two.
+    name a model for one of the two, or a second judge.
 
     ``by`` says what decided the verdict: ``table`` (of names), ``model``, or ``invalid`` (the table, because the
     model's answer was no verdict); None without a diagnosis. ``several``: the diagnosis listed several diseases, and
