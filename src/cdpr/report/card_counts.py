@@ -20,7 +20,7 @@ Prices = Sequence[Mapping[str, str]]
 # The kinds of examinations, and the splits of a data set, in the order of the card.
 KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")
 SPLITS = ("train", "validation", "test")
-# A diagnosis of fewer patients might tell who they are.
+# A diagnosis is named only if at least this many patients have it: a rarer one might reveal who they are.
 FEWEST_PATIENTS = 5
 # How many diagnoses are named, the most frequent ones.
 SHOWN_DIAGNOSES = 12
@@ -32,7 +32,7 @@ _LEAK_RULES = ("diagnosis established before", "diagnosis stated in the summary"
 # Kinds by the first digits of procedure codes, for examinations that the vocabulary does not know. The first entry that
 # fits counts: codes 87... are microbiology, other codes 8... are laboratory.
 _CODE_SECTIONS = {"87": "microbiology", "8": "laboratory", "7": "imaging"}
-# Statistics of a distribution, by their names in `DataFrame.describe`.
+# The statistics of a distribution, each with its name in `DataFrame.describe`.
 _STATISTICS = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "max", "mean": "mean"}
 
 
