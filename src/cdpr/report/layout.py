@@ -61,8 +61,9 @@ def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Itera
 
 
 def _names(names: str | Sequence[str]) -> Sequence[str]:
-    """Return the names of metrics that a declaration lists, or means by a word: ``all``; ``in_domain``, those of the
-    in-domain tables; ``compared``, those of which the main table shows differences."""
+    """Return names of metrics. A declaration lists them, or has a word in their place: ``all``; ``in_domain`` for the
+    metrics of the in-domain tables; ``compared`` for the metrics of which the main table shows differences between
+    methods."""
     if not isinstance(names, str):
         return names
     in_domain = [metric.name for metric in comparisons.IN_DOMAIN_METRICS]
@@ -78,8 +79,8 @@ def shared_columns(*names: str) -> list[Column]:
 def table(
     settings: Settings, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
 ) -> tuple[str, Table]:
-    """Make a table of these rows as ``tables.yaml`` declares it under ``name``, ``GROUP.TABLE``. Returns its heading
-    and the table.
+    """Make a table of these rows as ``tables.yaml`` declares it under ``name``, such as ``ablations.levels`` (group and
+    table). Returns its heading and the table.
 
     ``columns`` are added after the declared ones, and ``decoding`` is that of the results. The braces of heading,
     caption, label and notes are filled by ``words``, by :data:`_WORDS`, and by the texts that ``tables.yaml`` declares
@@ -91,7 +92,8 @@ def table(
     """
     group, _, table_name = name.partition(".")
     declared = _declared()[group][table_name]
-    # A word is used where it is in braces (f"{{{word}}}") in the declaration, or in a shared text that is used there.
+    # Only what is used is filled in: shared texts in braces (f"{{{word}}}") in the declaration, and words of _WORDS in
+    # braces there or in these shared texts.
     shared = {word: text for word, text in _declared()["words"].items() if f"{{{word}}}" in str(declared)}
     used = [word for word in _WORDS if f"{{{word}}}" in f"{declared} {shared}"]
     words = {word: _WORDS[word](settings, decoding) for word in used} | words
@@ -112,9 +114,9 @@ def table(
 
 
 def _declared_columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[Column]:
-    """Return the columns that one ``entry`` under ``columns`` of a declaration means: for a name the shared column of
-    this name; for ``{metrics: ...}`` a column per metric; else the one column that has its fields, with ``words`` in
-    the braces of its header."""
+    """Return the columns that one ``entry`` under ``columns`` of a declaration declares: for a name, the shared column
+    of this name; for ``{metrics: ...}``, a column per metric; for the fields of a column, this column, with ``words``
+    in the braces of its header."""
     if isinstance(entry, str):
         return shared_columns(entry)
     if "metrics" in entry:
