@@ -94,7 +94,7 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
         all_steps = np.unique(np.concatenate([table[:, 0] for table in tables.values()]))
         steps = all_steps[(first <= all_steps) & (all_steps <= last)]
         for column, name in enumerate(values):
-            # One row per seed; NaN after its last step.
+            # The names are in the order of the tables' columns. One row per seed; NaN after its last step.
             values[name] = np.stack([np.interp(steps, table[:, 0], table[:, column], right=np.nan)
                                      for table in tables.values()])  # fmt: skip
     files = tuple(f"training/{run}/metrics.jsonl" for run in missing)
