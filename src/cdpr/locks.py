@@ -18,10 +18,10 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
     process ends. A missing folder is created.
 
     On a file system without locks, a file PATH.held with the process id is the lock. Another process of the same
-    machine takes it over when that process has ended. Raises TimeoutError, naming the file, where another process holds
-    the lock and ``wait`` is False.
+    machine takes it over when the process with this id has ended. Raises TimeoutError, naming the file, where another
+    process holds the lock and ``wait`` is False.
     """
-    from filelock import FileLock, SoftFileLock, Timeout  # here, for it would slow every command
+    from filelock import FileLock, SoftFileLock, Timeout  # here, because it would slow the start of every command
 
     path.parent.mkdir(parents=True, exist_ok=True)
     os.umask(mask := os.umask(0))  # reads the mask of new files; Python can do so only by setting it

@@ -31,7 +31,7 @@ class MetricsLog:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
         if self._next < 0:
             rows = [row for row in read_metrics(self.path) if row["step"] < step]
-            # The last step before this row. A stage begins with step 0 or 1, for which no row has to be there.
+            # The last step before this row. A stage begins with step 0 or 1: before that no row is needed.
             last = rows[-1]["step"] if rows else min(step, 1) - 1
             if last < step - 1:
                 gap = f"the rows of steps {last + 1} to {step - 1} are gone"
@@ -50,8 +50,8 @@ def split_times(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path)
     files have one JSON object with the ``step`` per row. So equal runs have equal files of metrics, although they take
     different times."""
     for path, has_times in ((metrics, False), (timings, True)):
-        part = [{name: row[name] for name in row if name == "step" or _is_time(name) == has_times} for row in rows]
-        write_text(path, _to_jsonl(part))
+        chosen = [{name: row[name] for name in row if name == "step" or _is_time(name) == has_times} for row in rows]
+        write_text(path, _to_jsonl(chosen))
 
 
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:

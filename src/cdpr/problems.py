@@ -11,7 +11,8 @@ from pathlib import Path
 from .files import FULL_DISK
 from .settings import load_settings
 
-# What libraries say when a disk is full, in errors that are no OSError: several, SQLite, and PyTorch (the last two).
+# What libraries say when a disk is full, in errors that are no OSError. The first words come from several libraries,
+# the second from SQLite, the last two from PyTorch.
 _FULL_MESSAGE = re.compile(r"No space left on device|disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed")
 _SHARED_MEMORY = "/dev/shm"  # holds Python's locks between processes, whose errors name no file
 _LEAST_FREE = 2**20  # bytes; a disk with less free space counts as full
@@ -91,7 +92,7 @@ def without_stack(message: str) -> str:
     if "in load_configfile" in message:
         fault = message.rstrip().rpartition("\n")[2]  # the last line
         return f"A file of --configfile cannot be read: {fault}\nCorrect its name or its content; nothing was started."
-    # As in "[Errno 28] No space left on device: 'results/x'"; not every such error names a file.
+    # The number and the file in "[Errno 28] No space left on device: 'results/x'"; not every such error names a file.
     match = re.search(r"\[Errno (\d+)\] [^:\n]*(?:: '([^'\n]*)')?", message)
     problem = disk_problem(int(match[1]), match[2]) if match else None
     return problem or message

@@ -13,7 +13,7 @@ from .files import DigestCache
 # Names in MLflow: the tag with the run key, and the experiment of most stages.
 KEY_TAG = "cdpr.run_key"
 PIPELINE = "cdpr/pipeline"
-_DIGESTS = DigestCache(None)  # many tables check the same files
+_DIGESTS = DigestCache(None)  # in memory, for many tables check the same files
 
 
 class UnreadableRecord(ValueError):
@@ -34,11 +34,11 @@ class RunRecord(BaseModel):
     - ``stage``, ``options``, ``seed``: the job, such as ``train_policy`` with ``{"run": "cdpr-seed0"}``.
     - ``run_key``: the digest of everything that decided the outputs; ``code_digest``: that of the code alone.
     - ``parameters``: the settings that decided them, by section, and other such values.
-    - ``inputs``, ``outputs``: files and folders by the names of the rule.
+    - ``inputs``, ``outputs``: files and folders, each by its name in the rule.
     - ``metrics``, ``tags``: numbers and texts that the stage reported.
     - ``experiment``: the MLflow experiment that lists the job.
     - ``tier``: the scale of the run, as in the settings.
-    - ``versions``, ``commit``: those of Python and packages, and the commit of git.
+    - ``versions``, ``commit``: the versions of Python and of packages, and the git commit of the checkout.
     """
 
     # Errors quote no value of a file. A metric without a value is written as NaN, not as null.

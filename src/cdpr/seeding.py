@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
-_NOTHING: Any = object()  # stands in a round of a sample for a kind that has no more items
+_NOTHING: Any = object()  # in a round of `stratified_sample`, replaces the item of a kind that has no more items
 
 
 def derive_seed(*parts: object) -> int:

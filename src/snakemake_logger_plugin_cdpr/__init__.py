@@ -27,8 +27,8 @@ from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 from cdpr.escape import terminal
 from cdpr.problems import without_stack
 
-LOG_LINES = 15
-_DURING_A_RUN = ("Nothing to be done", "Terminating processes")  # how Snakemake's remarks begin that are shown then
+LOG_LINES = 15  # how many lines of a failed job's log are shown
+_DURING_A_RUN = ("Nothing to be done", "Terminating processes")  # first words of remarks that are shown during a run
 # Parts of messages without use for a user, and of errors that repeat what the log of the failed job says better.
 _HIDDEN_PARTS = ("Config file ", "Assuming unrestricted", "Building DAG", "CalledProcessError",
                  "At least one job did not complete", "Exiting because a job execution failed")  # fmt: skip
@@ -43,7 +43,7 @@ class RunningJob:
     started: float = field(default_factory=time.monotonic)
 
     def end_of_log(self) -> list[str]:
-        """Its last lines; empty where there are none."""
+        """The last lines of the job's log, at most :data:`LOG_LINES`; empty where it has none."""
         return self.log.read_text("utf-8", errors="replace").splitlines()[-LOG_LINES:] if self.log.is_file() else []
 
 
@@ -63,6 +63,7 @@ class LogHandler(LogHandlerBase):
     """Shows Snakemake's events. The workflow adds two records of its own, whose messages are shown: one with
     ``job_count`` at the start, one with ``outcome`` at the end."""
 
+    # What Snakemake has to know about every log handler.
     has_formatter = True
     writes_to_file = has_filter = needs_rulegraph = False
 
@@ -73,6 +74,7 @@ class LogHandler(LogHandlerBase):
         self._running: dict[Any, RunningJob] = {}
         self._failed, self._began = list[str](), time.monotonic()
         self._ended = threading.Event()
+        # Whether the workflow is planned, so that its jobs run; and whether the user has stopped it.
         self._planned = self._stopped = False
         self._console = Console(stderr=True, no_color=options.nocolor or None, highlight=False, markup=False)
         self._live: Live | None = None
@@ -139,7 +141,8 @@ class LogHandler(LogHandlerBase):
         return [(job.name, " ".join("".join(job.end_of_log()[-1:]).split()), since(job.started)) for job in jobs]
 
     def _print_lines(self) -> None:
-        """Print a line with up to three of the running jobs every half minute, until the workflow has ended."""
+        """Print a line with up to three of the running jobs every ``settings.every`` seconds, until the workflow has
+        ended."""
         while not self._ended.wait(self.settings.every):
             jobs = [f"{name} ({textwrap.shorten(line, 40)})" if line else name for name, line, _ in self._list_jobs()]
             more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
@@ -160,7 +163,7 @@ class LogHandler(LogHandlerBase):
             self._console.print(Text(terminal(message), style=style), soft_wrap=True)
 
     def close(self) -> None:
-        """Remove the display and restore the terminal; may be called again."""
+        """Remove the display and restore the terminal; can be called again."""
         self._ended.set()
         if self._live:
             self._live.stop()

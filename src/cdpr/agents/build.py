@@ -94,15 +94,15 @@ def build_agent(
     ``governance.remote_agreement``. Raises SettingsError and GovernanceError before any request.
     """
     entry = agent_entry(settings, run)
-    kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
-    if spec is None and not kind.one_decoding:
+    agent_type, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
+    if spec is None and not agent_type.one_decoding:
         raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy), or "
                             "write `one_decoding = True` in the class if it needs none")  # fmt: skip
     # The agent gets only the settings that it declares. Reading another one raises an error that advises this remedy.
-    declaration = f"reads = {(*kind.reads, 'KEY')}".replace("'", '"')
+    declaration = f"reads = {(*agent_type.reads, 'KEY')}".replace("'", '"')
     remedy = f"write `{declaration}` in the class {entry.acts}, or its evaluations would not change with the setting"
-    readable = restrict(settings, (*ACTING, *kind.reads), remedy)
-    return kind.build(readable, spec, temperature, dataset)
+    readable = restrict(settings, (*ACTING, *agent_type.reads), remedy)
+    return agent_type.build(readable, spec, temperature, dataset)
 
 
 def own_reads(settings: Settings, run: str) -> tuple[str, ...]:

@@ -15,11 +15,12 @@ from ..llm import Model
 from ..settings import Settings, SettingsError
 from .framework import Framework, append_action, complete_turn, fill_prompt
 
-_PROMPT = partial(fill_prompt, "diag_agent")
+_PROMPT = partial(fill_prompt, "diag_agent")  # fills in a prompt of prompts/diag_agent.txt
 MAX_TOKENS = 2048  # of one reply, as in the published code
+# The words of a reply with a final diagnosis, and the first words of a message with a result.
 SUFFICES = "The available information is sufficient to make a diagnosis."
 RESULT = "Here is the test result: "
-# "Further test needed: CT abdomen".
+# A line that names examinations, such as "Further test needed: CT abdomen".
 _EXAM = re.compile(r"(?:performed|needed):(.*)", re.IGNORECASE)
 _OUR_ACTION = render_action(RequestTest(""), "full")  # the words before the examination in our grammar
 _FENCE = re.compile(r"^\s*```.*$\n?", re.MULTILINE)  # a line that begins or ends a block of code
@@ -73,8 +74,9 @@ class DiagAgent(Framework):
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
             name = " ".join(diagnosis.group(1).split())
             return FinalDiagnosis(name) if name.strip(".*") else None  # dots and stars alone are no name
-        # The first line that names examinations; of these the first.
-        request = next(filter(None, map(_EXAM.search, text.splitlines())), None)
+        # The first examination in the first line that names any.
+        lines_with_exams = filter(None, map(_EXAM.search, text.splitlines()))
+        request = next(lines_with_exams, None)
         if request is None:
             return None
         first_exam, *_ = re.split(r"[,;](?![^(]*\))", request.group(1))  # a comma inside brackets does not separate

@@ -16,6 +16,7 @@ from ..files import shipped_text
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model
 from ..settings import Settings
 
+# The line "[name]" above a prompt in a file; a line with a diagnosis, "Final diagnosis: X"; an answer to a question.
 _PROMPT_NAME = re.compile(r"^\[(\w+)\]\n", re.MULTILINE)
 _DIAGNOSIS = re.compile(r"^\W*(?:final |current )?diagnosis\W*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
@@ -37,7 +38,7 @@ def fill_prompt(file: str, name: str, /, **parts: object) -> str:
     return prompts(file)[name].format(**parts)
 
 
-_COMMON_PROMPT = functools.partial(fill_prompt, "shared")
+_COMMON_PROMPT = functools.partial(fill_prompt, "shared")  # fills in a prompt that all frameworks use
 
 
 class Framework(Agent):

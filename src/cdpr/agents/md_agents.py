@@ -21,9 +21,9 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from .framework import Framework, complete_turn, fill_prompt, join_by_author, number_lines, parse_yes_no
 
-_PROMPT = partial(fill_prompt, "md_agents")
+_PROMPT = partial(fill_prompt, "md_agents")  # fills in a prompt of prompts/md_agents.txt
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
-MAX_TOKENS = 1024  # of one answer; its publication names no limit
+MAX_TOKENS = 1024  # of one answer; the publication names no limit
 _DIFFICULTIES = ("basic", "intermediate", "advanced")
 # Lines of a recruiting reply: "1. Cardiologist - reads the ECG", "Group 1 - goal", "Member 1: Surgeon - operates".
 _ROLE = r"(?P<role>.+?)[\s*_]*(?:\s[-–—]|:)\s+(?P<skill>.+?)(?:\s[-–—]\s+Hierarchy.*)?$"

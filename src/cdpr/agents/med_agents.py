@@ -18,13 +18,13 @@ from .framework import Framework, append_action, complete_turn, fill_prompt, joi
 
 # Experts for the question and for the options: NUM_QD and NUM_OD of the published code.
 QUESTION_EXPERTS, OPTION_EXPERTS = 5, 2
-VOTES = 3  # on the report, at most (max_attempt_vote of the published code)
-CANDIDATES = 4  # options, at most: our choice (docs/deviations.md, D31)
+VOTES = 3  # most votes on the report (max_attempt_vote of the published code)
+CANDIDATES = 4  # most options: our choice (docs/deviations.md, D31)
 # The longest answer of each stage, in tokens.
 FIELD_TOKENS, ANALYSIS_TOKENS, REPORT_TOKENS, VOTE_TOKENS, ADVICE_TOKENS, DECISION_TOKENS = 50, 300, 2500, 30, 500, 2500
-_PROMPT = partial(fill_prompt, "med_agents")
-_GENERAL = "General Medicine"
-_LETTERS = "ABCDE"
+_PROMPT = partial(fill_prompt, "med_agents")  # fills in a prompt of prompts/med_agents.txt
+_GENERAL = "General Medicine"  # the field of the expert where the model names no field
+_LETTERS = "ABCDE"  # the names of the options
 # A chosen option in a reply: "Option B", or "B." at the beginning of a line.
 _OPTION = re.compile(r"\b(?:[Oo]ption|OPTION)\W{0,4}([A-E])\b")
 _OPTION_LINE = re.compile(r"^\W*([A-E])(?:[.):]|\W*$)", re.MULTILINE)

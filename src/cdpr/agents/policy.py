@@ -55,7 +55,8 @@ class PolicyAgent(Policy):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Sample one reply at a state. It is a diagnosis with ``forced``, and always for an agent that sees the whole
         record."""
-        return (await self._sample_replies(state, (0,), forced or self.whole_record, seed))[0]  # the only reply
+        [reply] = await self._sample_replies(state, (0,), forced or self.whole_record, seed)
+        return reply
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Sample independent replies at a state, one for each index in ``numbers``, in their order. The reply with

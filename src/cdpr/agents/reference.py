@@ -156,8 +156,8 @@ class CheapestFirst(ReferenceAgent):
 
 class ValueOfInformation(ReferenceAgent):
     """Requests the examination with the highest expected gain in utility (equation "utility"), planning at most one
-    more request after it. Diagnoses when no examination has a gain. It knows how often the record has each result, but
-    not whether this patient's does."""
+    more request after it. Diagnoses when no examination has a gain. It knows how often examinations are on record in
+    the hospital, but not which ones are on this patient's record."""
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Compute what requests cost, in units of utility. Returns the utility lost to an examination with a result,
@@ -184,7 +184,7 @@ class DiscountedInformation(ValueOfInformation):
     """The agent :class:`ValueOfInformation` with examinations at a quarter of their cost in utility. It shows the
     accuracy that more money would buy."""
 
-    part = 0.25  # of the cost of a request
+    part = 0.25  # the share of the cost of a request that counts
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Compute what requests cost, in units of utility, as :class:`ValueOfInformation` does, times :attr:`part`."""

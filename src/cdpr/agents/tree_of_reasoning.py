@@ -16,9 +16,9 @@ from ..environment import State, Turn
 from ..seeding import derive_seed
 from .framework import Framework, complete_turn, fill_prompt, join_by_author, parse_yes_no
 
-_PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")
+_PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")  # fills in a prompt of prompts/tree_of_reasoning.txt
 ADDRESSES = 0.7  # probability with which a doctor in the discussion addresses each of the others (published code)
-MAX_TOKENS = 1024  # of one answer; its publication names no limit
+MAX_TOKENS = 1024  # of one answer; the publication names no limit
 FIELDS = ("chief complaint", "laboratory", "imaging", "pathology")
 DOCTORS = tuple(f"Doctor of {field}" for field in FIELDS)
 # The field of a result by the kind of its examination; and words of examinations of tissue, which go to pathology.
@@ -34,7 +34,7 @@ class TreeOfReasoning(Framework):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Let the doctors draw and revise their trees about a state. Returns the reply of the head of the team, who
         decides."""
-        # In the names of seeds, "round" 0 and "turn" 0 are the only round of the discussion, with a single turn.
+        # A discussion has rounds of several turns. Here it has one of each: "round" 0 and "turn" 0 in the seeds.
         record, evidence = self.describe_state(state, forced), divide_evidence(state)
         trees = await gather(*(self._draw_tree(field, evidence[field], record, seed) for field in FIELDS))
         trees = await self._discuss(list(evidence.values()), trees, derive_seed(seed, "round", 0))

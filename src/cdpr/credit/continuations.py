@@ -320,6 +320,7 @@ class Pools:
         are stored in the order in which they were opened."""
         for key, pool in self.pools.items():
             if self.credit.cache.scope != "off" and (pool.known or pool.numbers):
+                # The stop of the range is the number of the next continuation, and so the count of all drawn ones.
                 self.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)
 
 

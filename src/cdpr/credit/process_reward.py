@@ -64,7 +64,8 @@ class ProcessReward:
         """Start with an empty rollout cache of at most ``credit.cache.capacity`` states. When it is full, the state
         whose continuations were stored longest ago is removed."""
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(self.credit.cache.capacity)
-        # The iteration whose policy drew the cached continuations: 0 for a frozen policy, None before the first group.
+        # The iteration whose policy drew the cached continuations; 0 where they stay valid in all iterations, None
+        # before the first group.
         self.version: int | None = None
 
     def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
@@ -160,14 +161,15 @@ class GroupCredit:
         uncertainty = {key: states.entropy(p_hat[key]) for key in nodes if key in probed}
         selected = self.select_states(disagreed, uncertainty, credit)
         all_selected = set().union(*selected)
-        # Draw the continuations of all candidate actions, and judge the diagnoses among these, which need none.
+        # Draw the continuations of all candidate actions. A diagnosis needs no continuation: it is judged.
         candidates = {key: self._list_candidates(key, p_hat[key]) for key in nodes if key in all_selected}
         judgements = [self._judge(key, c) for key, row in candidates.items() for c in row if c.pool is None]
         await asyncio.gather(self.pools.fill(), *judgements)
         # Record every state, and reward the decisions of the trajectories for which it was selected.
         for key, node in nodes.items():
             values = tuple(map(self._estimate_value, candidates.get(key, ())))
-            # The tokens of the first reply that takes each action; reversed, so that it replaces later ones.
+            # The tokens of the first reply that takes each action. Of equal keys a dictionary keeps the last value, so
+            # the steps are read from the last to the first.
             tokens = {self._action_of(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
             reason = states.selection_reason(key, disagreed, credit) if key in all_selected else ""
@@ -226,7 +228,7 @@ class GroupCredit:
         taken = map(self._action_of, node.steps[: len(node.visits)])  # by the group's own trajectories
         candidates = []
         for action in dict.fromkeys([*top, *taken]):  # each once
-            # An action that was taken may be missing among the samples of p_hat.
+            # Under ``own_actions: apart`` an action that the group took may be missing among the samples of p_hat.
             source = self._samples_of(node) if action in p_hat else node.steps
             steps = [step for step in source if self._action_of(step) == action]
             is_diagnosis = isinstance(steps[0].action, FinalDiagnosis)

@@ -136,7 +136,8 @@ class CreditReport:
 class CreditRow:
     """The credit of one group in one iteration (``step``): an element of ``groups`` in a line of the file
     ``credit.jsonl.gz``. ``outcomes`` says which trajectories were right, ``process[i][t]`` is R_proc of decision t of
-    trajectory i. A row names examinations and token ids of replies, so it stays where the cases are."""
+    trajectory i. A row has names of examinations and token ids of replies, so the file must not leave the place of the
+    cases."""
 
     step: int
     case: str
@@ -154,7 +155,7 @@ class CreditRow:
         return vars(self) | {"states": states}
 
 
-# Figures for the log
+# Metrics for the log
 
 
 def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, float]:
@@ -167,7 +168,7 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
     """
     states = [state for report in reports for state in report.states]
     entropies = [state.entropy for state in states if state.entropy is not None]
-    # R_proc of the decisions of each trajectory; how many have one; and what they add to the score.
+    # For each trajectory: R_proc of its decisions, the number of rewards among these, and what they add to its score.
     processes = [process for report in reports for process in report.process]
     rewards = [r for process in processes for r in process if r is not None]
     rewarded = [sum(r is not None for r in process) for process in processes]

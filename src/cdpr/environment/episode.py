@@ -21,7 +21,7 @@ EPISODES_AT_ONCE = 256  # enough to fill the batches of a model, few enough to s
 
 
 class Agent(Protocol):
-    """Anything that can diagnose a case. An agent of your own needs only :meth:`act`, whose reply may depend on its
+    """Anything that can diagnose a case. An agent of your own needs only :meth:`act`, whose reply must depend on its
     arguments alone (examples/evaluate_my_agent.py).
 
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: the agent sees all results at

@@ -20,7 +20,7 @@ _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges
 
 # The words of a verdict. A reason may follow a word of _RIGHT or _WRONG; only punctuation may follow a _SHORT one. A
 # _LEAD ("the answer is") may come before it. A reason that matches _REVOKED ("correct or not") undoes the verdict.
-# _MARKUP is removed before.
+# _MARKUP is removed before a verdict is looked for.
 _RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
 _SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"
 _LEAD = (
@@ -45,7 +45,7 @@ _REVOKED = {
     ),
 }
 _MARKUP = re.compile(r"<\|[^|>]*\|>|</?\w+>|\\(?:boxed|text|textbf)|[*_`{}\"$#]|^\s*[>-]\s", re.MULTILINE)
-_DECORATION = " \t\r\n`*\"'"
+_DECORATION = " \t\r\n`*\"'"  # characters around the name in a matcher's answer that are no part of it
 
 
 class Questions:
@@ -57,7 +57,7 @@ class Questions:
     """
 
     def __init__(self, model: Model, rules: str, asker: str, max_tokens: int) -> None:
-        """Start without answers; each is got once, also where several coroutines ask at the same time."""
+        """Start without answers. Each question is sent once, also where several coroutines ask it at the same time."""
         self.model, self.rules, self.asker = model, rules, asker
         self.sampling = Sampling(max_tokens, temperature=0.0)
         self._answers: Once[str] = Once()

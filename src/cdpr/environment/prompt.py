@@ -39,6 +39,7 @@ def opening_messages(settings: Prompt, text: str) -> Conversation:
     Templates"), and a user message with ``text``. The compact style has no system message."""
     if settings.style == "compact":
         return [{"role": "user", "content": text}]
+    # The list of diagnoses replaces the line `{common_diagnoses}` of the prompt; without a list the line is empty.
     common = text_file("common_diagnoses.txt") if settings.common_diagnoses else ""
     system = text_file("agent.txt").replace("{common_diagnoses}\n", common + "\n")
     return [{"role": "system", "content": system}, {"role": "user", "content": text}]

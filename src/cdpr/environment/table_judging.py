@@ -39,8 +39,8 @@ class Verdict:
 class TableJudge:
     """Judges by tables of names whether a predicted diagnosis is the true one. Equal questions have equal answers.
 
-    Subclasses can ask a model. ``counters`` lists what the environment counts of their verdicts: ``model`` and
-    ``invalid`` (:attr:`Verdict.by`), and ``several``.
+    Subclasses can ask a model. ``counters`` lists the kinds of verdicts that the environment counts: none here, in a
+    subclass ``model`` and ``invalid`` (:attr:`Verdict.by`), and ``several``.
     """
 
     counters: ClassVar[tuple[str, ...]] = ()
@@ -122,12 +122,12 @@ Source = Literal["table", "model", "invalid"]
 
 class TableMatcher:
     """Matches a request with the examinations of a record by tables of names. Equal requests have equal matches.
-    Subclasses may ask a model; ``counters`` lists the sources (:data:`Source`) that the environment counts.
+    Subclasses can ask a model. ``counters`` lists the sources (:data:`Source`) that the environment counts, none here.
 
-    Tries in this order: exact spelling; the same examination in other words; an examination that reports it or is a
-    part of it; imaging of the same region; near-identical spelling; an entry for the whole kind ("Laboratory Tests").
-    Where the request or the record does not mention contrast, the study on record answers, with or without contrast.
-    "No CT needed" names nothing.
+    Tries in this order: exact spelling; the same examination in other words; an examination that reports the requested
+    one or is a part of it; imaging of the same region; near-identical spelling; an entry for the whole kind
+    ("Laboratory Tests"). Where the request or the record does not mention contrast, the study on record answers, with
+    or without contrast. "No CT needed" names nothing.
 
     ``fuzzy_cutoff`` (0 to 100) is the least similarity at which a name counts as misspelled. Names with different
     digits never match, so that "B12" is not "B6".
@@ -181,7 +181,8 @@ class TableMatcher:
         similarity is below ``fuzzy_cutoff``. ``by_spelling`` are the keys by their normalised spelling."""
         same_digits = [name for name in by_spelling if _extract_digits(name) == _extract_digits(requested)]
         best = process.extractOne(requested, same_digits, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
-        return by_spelling[best[0]] if best else ()  # (name, similarity, index), or None
+        name, _similarity, _index = best or (None, 0, 0)
+        return () if name is None else by_spelling[name]
 
 
 def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:

@@ -45,6 +45,7 @@ from .stages import STAGES
 
 _SETTINGS_FILE = "config.yaml"
 _SETTINGS_HELP = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
+# The help of each option that distinguishes the jobs of a stage (:attr:`Stage.options`).
 _OPTIONS = {
     "run": "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start",
     "dataset": f"one of {', '.join(DATASETS)}, or a leak-controlled variant such as {IN_DOMAIN}_controlled",
@@ -63,14 +64,14 @@ _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command in this process. ``argv`` are its words, by default those of the command line. Returns the exit
     code: 0 on success, 2 for a problem that the user can solve, after one clear message."""
-    # Thousands of objects that modules define are no garbage. Looking for some among them took a tenth of the start, so
-    # it is done more rarely, and a fifth of a second at the end, where frozen objects are skipped.
+    # Python's search for unused objects also visits the thousands that modules define, which are always in use. To
+    # search more rarely saves a tenth of the start; to skip them at the end (freeze) saves a fifth of a second.
     gc.set_threshold(50_000, 20, 50)
     atexit.register(gc.freeze)
     parser, words = build_parser(), list(sys.argv[1:] if argv is None else argv)
     names = {*STAGES, *_COMMANDS}
     if words and not words[0].startswith("-") and words[0] not in names:
-        similar_names = difflib.get_close_matches(words[0], names, n=3, cutoff=0.5)  # at least half as long in common
+        similar_names = difflib.get_close_matches(words[0], names, n=3, cutoff=0.5)  # 0: nothing in common, 1: equal
         similar = " or ".join(f"`cdpr {name}`" for name in similar_names)
         question = f": did you mean {similar}?" if similar else ""
         parser.error(f"there is no command {words[0]!r}{question} (cdpr --help lists all)")
@@ -126,7 +127,7 @@ def build_parser() -> argparse.ArgumentParser:
         """Add a subcommand that calls ``call``. ``summary`` is its line in the list of commands; ``more`` are further
         arguments of argparse, such as a longer ``description``."""
         command = commands.add_parser(name, help=summary, formatter_class=layout, **{"description": summary, **more})
-        command.set_defaults(call=call, credentialed=False)  # `_load_experiment` reads whether cases are credentialed
+        command.set_defaults(call=call, credentialed=False)  # `_load_experiment` sets it to True for credentialed data
         command.add_argument("--settings", nargs="+", metavar="FILE", help=_SETTINGS_HELP)
         command.add_argument("--configfile", nargs="+", metavar="FILE",
                              help="settings over those of --settings, as for snakemake")  # fmt: skip
@@ -247,15 +248,16 @@ def _plan_training(args: argparse.Namespace) -> None:
         print("training.engine is torch, for which there is no plan; name settings of the engine verl, for example "
               "--configfile config/paper.yaml (docs/how-to/train-at-scale.md)")  # fmt: skip
         return
-    # Everything that the paper's results are made of: the plan says how long all of it takes.
+    # All trainings behind the claims of the paper: the plan says how long they take together.
     trainings = filter(is_trained, experiment.evidence("write_claims").runs)
     runs = [experiment.settings_of("train_policy", {"run": run}) for run in trainings]
     variant, _, _ = args.run.rpartition("-seed")
     names = dict.fromkeys([*_COMPARED, variant])
-    # `changed_settings` also serves a variant that verl cannot train, whose column is a forecast.
+    # Unlike `settings_of`, `changed_settings` accepts a variant that verl cannot train: its column is a forecast.
+    # By the title of its column, the settings of each variant.
     columns = {_COMPARED.get(name, name): changed_settings(experiment.settings, name) for name in names}
     policy = Path(args.init_policy or settings.policy.model)
-    # The folder of unfinished work of a real job has its run key as name.
+    # The folder of unfinished work. A real training has its run key in place of "RUN_KEY".
     print(write_plan(settings, policy, Path(experiment.state) / "RUN_KEY", columns, runs))
 
 

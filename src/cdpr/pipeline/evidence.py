@@ -51,6 +51,7 @@ def find_sweeps(experiment: "Experiment", figure: str, every: bool = False) -> E
     the points that the settings leave out."""
     points_by_sweep = sweeps(experiment.settings, figure, every).values()
     variants = [variant for points in points_by_sweep for variant in points.values()]
+    # The variants that are trained: one for all that have equal settings.
     jobs = dict.fromkeys(job_of(experiment.settings, variant) for variant in variants)
     return Evidence(tuple(experiment.evaluations(experiment.training_runs(*jobs), [IN_DOMAIN])))
 
@@ -72,7 +73,7 @@ def credited_evaluations(experiment: "Experiment") -> list[tuple[str, str]]:
 
 # The benchmarks without the cases whose text gives the diagnosis away.
 _CONTROLLED = [controlled_name(dataset) for dataset in BENCHMARKS]
-EvidenceFinder = Callable[["Experiment"], Evidence]
+EvidenceFinder = Callable[["Experiment"], Evidence]  # finds what a table or figure shows; below `e` is the experiment
 
 # What the results page shows, by the stage that writes it.
 ON_PAGE: dict[str, EvidenceFinder] = {

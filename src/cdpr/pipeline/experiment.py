@@ -155,8 +155,8 @@ class Experiment:
         """Compute the run key of a job: 16 hexadecimal digits, the digest of its settings, its seed, and the code that
         it can reach.
 
-        Snakemake has it as a parameter of the rule, so an edit reruns the jobs that it affects, and a ``touch`` none.
-        Changes of input files reach a job by Snakemake itself.
+        The run key is a parameter of the job's rule: so Snakemake reruns the jobs that an edit affects, and none after
+        a mere ``touch``. Changes of input files are not in it, because Snakemake notices them itself.
         """
         training = self.training_of(stage, options)
         files = self.file_digests(name.format(**options) for name in stage_of(stage).files)
@@ -195,7 +195,7 @@ class Experiment:
     def current_keys(self) -> set[str]:
         """Compute the run keys of all jobs of this configuration that keep work in ``state/``."""
         runs = self.training_runs(*variants(self.settings))
-        # All agents and runs on the benchmarks, and what two tables read besides: other data sets.
+        # All agents and trained runs on the benchmarks, and the evaluations on other data sets that two tables read.
         evaluations = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations,
                        *self.evidence("write_open_cases").evaluations}  # fmt: skip
         keys = {self.key("warm_start_policy")}
@@ -230,7 +230,7 @@ class Experiment:
         refuse_unready(self, runs)
         self.lock()
         self.write_settings()
-        self.digests.keep(Path(self.state) / "digests.json")  # jobs digest the same code
+        self.digests.keep(Path(self.state) / "digests.json")  # jobs read them there: they digest the same code
 
     def lock(self) -> None:
         """Lock the folders of results and state against other workflows until this process ends. Raises SettingsError
@@ -238,7 +238,8 @@ class Experiment:
         for folder in map(Path, (self.results, self.state)):
             if self.settings.data.credentialed:
                 folder.mkdir(parents=True, exist_ok=True)
-                # Files from before the data were marked may be readable by others: the closed folder hides them.
+                # Files written before the data were marked as credentialed may be readable by others: a private folder
+                # hides them.
                 _make_private(folder)
             try:
                 # Unlike Snakemake's own lock, this one ends with its process, even if that is killed.

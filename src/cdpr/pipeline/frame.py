@@ -42,6 +42,7 @@ def stage(
     for label, path in inputs.items():
         if not path.exists():
             raise StageError(f"stage {name}: input {label!r} is missing: {path}; make it first, or correct its path")
+    # The temporary path of each output: in a folder of this job, beside the path to which it is renamed at the end.
     partial = {label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in outputs.items()}
     job = Job(name, begun.run_key, dict(inputs), partial, begun.seed, state / begun.run_key, begun.options,
               tags=dict(begun.tags))  # fmt: skip
@@ -68,8 +69,8 @@ def stage(
 
 
 def _wait_for_lock(path: Path, name: str) -> ExitStack:
-    """Acquire the lock of a job and return it as a context. A killed workflow may leave a running job behind: the next
-    job for the same outputs says so and waits until that one has ended."""
+    """Acquire the lock of a job and return it as a context. A killed workflow may leave a running job behind. A later
+    job for the same outputs then prints that it waits, and waits until the earlier one has ended."""
     try:
         return hold(path, wait=False)
     except TimeoutError as error:

@@ -72,7 +72,7 @@ def describe_inspector(experiment: "Experiment", options: Options) -> HiddenInpu
 
 
 def describe_import(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Describe an import of raw files: the role and importer of its data set, and whether that is credentialed."""
+    """Describe an import of raw files: role and importer of the data set, and whether its cases are credentialed."""
     entry = DATASETS[options["dataset"]]
     credentialed = experiment.settings.data.source(options["dataset"]).credentialed
     values = {"role": entry.role, "importer": entry.importer, "credentialed": credentialed}

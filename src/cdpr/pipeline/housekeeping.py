@@ -78,7 +78,7 @@ def list_differences(experiment: Experiment, record: Path) -> list[str]:
         changes = [exchanged] if exchanged else _list_changes(experiment, old)
         lines += [line if path == record else f"{path}: {line}" for line in changes]
         inputs = [file.path for file in old.inputs.values()]
-        if old.stage in EVIDENCE:  # a table or figure: its record lists no inputs without a name
+        if old.stage in EVIDENCE:  # a table or figure, whose rule lists results without a name: `inputs` lacks them
             inputs += map(experiment.resolve_path, experiment.files_behind(old.stage))
         earlier = {records[Path(name).resolve()] for name in inputs if Path(name).resolve() in records}
         waiting += sorted(earlier - {*waiting})

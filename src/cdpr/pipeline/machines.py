@@ -16,9 +16,9 @@ from typing import Any
 from ..settings import Machine, Settings
 
 _MEMORY_OF_A_GPU = 64_000  # MB of main memory for each GPU: weights, optimiser state, caches
-_CORES_OF_A_GPU = 8
+_CORES_OF_A_GPU = 8  # of a job, for each of its GPUs
 _CORES_OF_VERL = 16  # trainer, servers, agent loop and Ray's own processes
-_CPU = {"mem_mb": 4000}
+_CPU = {"mem_mb": 4000}  # the resources of a job without a GPU
 
 
 def shell_prefix(settings_file: str, source: Path | None) -> str:
@@ -35,7 +35,8 @@ def shell_prefix(settings_file: str, source: Path | None) -> str:
     # in every step, which takes a quarter of an update's time.
     memory = "export MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824"
     prefix = f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(settings_file)}; {memory}; {find_command}"
-    return prefix.replace("{", "{{").replace("}", "}}")  # so that Snakemake fills in nothing
+    # Snakemake replaces names in braces in this pattern; doubled braces become single ones.
+    return prefix.replace("{", "{{").replace("}", "}}")
 
 
 def follow_jobs(executor: Any) -> str:

@@ -25,7 +25,7 @@ from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
 from ..settings.load import flatten
 
-CURRENT_TAG = "cdpr.current"
+CURRENT_TAG = "cdpr.current"  # "true": the results still have this run; "false": a later run replaced it
 COMPARISON = "cdpr/comparison"
 # The MLflow experiments, with the text that MLflow shows above the runs of each.
 EXPERIMENTS = {
@@ -39,7 +39,8 @@ EXPERIMENTS = {
 }
 # What MLflow takes at most: characters of a parameter, runs of a search.
 _MOST_CHARACTERS, _MOST_RUNS = 6000, 50_000
-# Each entry of these settings is one parameter: a figure reads them all, and a page of a thousand helps no one.
+# Sections whose entries are one MLflow parameter each, with all settings in it as its text: every figure reads all of
+# these sections, and a page of a thousand parameters helps no one.
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
 
 
@@ -107,7 +108,8 @@ class MlflowIndex:
 
     def find(self, record: RunRecord) -> Any:
         """The MLflow run with the run key of a record; None where there is none."""
-        return next(iter(self.runs(f"tags.`{KEY_TAG}` = '{record.run_key}'", [record.experiment])), None)
+        runs_with_key = self.runs(f"tags.`{KEY_TAG}` = '{record.run_key}'", [record.experiment])
+        return next(iter(runs_with_key), None)
 
     def create(self, record: RunRecord, started: int | None = None) -> Any:
         """Create an MLflow run for a record and return it. ``started`` is its start in milliseconds since 1970; now
@@ -162,7 +164,7 @@ class MlflowIndex:
         texts = {name: json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
                  for name, value in parameters.items()}  # fmt: skip
         params = [Param(name, text[:_MOST_CHARACTERS]) for name, text in texts.items()]
-        # A new run has got its tags. A run that was tracked live got them before the job had results: it gets more.
+        # A new run has all its tags. A run that was tracked live lacks those that came with the results of the job.
         tags = [RunTag(name, value) for name, value in record_tags(record).items()] if run else []
         new_rows = [row for row in history if row["step"] > last_step]
         self.log_rows(run_id, [*new_rows, final_row], tags=tags, params=params)

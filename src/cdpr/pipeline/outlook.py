@@ -24,7 +24,7 @@ def forecast(jobs: Sequence[tuple[str, int]], cores: int | None = None, overlays
     seconds = {rule: (durations or {}).get(rule, _SHORT) for rule, _ in jobs}
     if not durations or cores is None or None in seconds.values():  # null in the file: unknown
         return "for an unknown time"
-    # Either all work, divided by the cores, or one job of every rule, one after another, which no core shortens.
+    # At least all work divided by the cores, and at least one job of each rule, one after another.
     total = max(sum(seconds[rule] * threads for rule, threads in jobs) / cores, sum(seconds.values()))
     amount = f"{total:.0f} s" if total < 90 else f"{total / 60:.0f} min" if total < 5400 else f"{total / 3600:.1f} h"
     return f"about {amount} on {cores} cores"

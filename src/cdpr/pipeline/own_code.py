@@ -46,7 +46,7 @@ def watch(settings: Settings) -> None:
     roots = {root for root in roots if file_of(root)}  # a missing module is an error where it is loaded
     if not roots:
         return
-    if not _user_modules:  # an audit hook cannot be removed: one for all calls
+    if not _user_modules:  # the first call: an audit hook cannot be removed, so all calls share one
         sys.addaudithook(_check_event)
     for name in import_closure(sorted(roots)):
         if name.split(".")[0] != PACKAGE:
@@ -84,9 +84,11 @@ def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
     """Audit hook of Python: raises UndeclaredFile when a module of the user opens a file that is not declared. From
     then on, a file that such a module has written counts as declared. ``arguments`` of the event ``open`` are path,
     mode and flags; the path is a number for a file that is open already."""
-    if event != "open" or not isinstance(arguments[0], (str, os.PathLike)) or not (module := _user_module_at_work()):
+    if event != "open":
         return
-    path, written = os.path.realpath(arguments[0]), arguments[2] & os.O_ACCMODE == os.O_WRONLY
+    opened, _mode, flags = arguments
+    if not isinstance(opened, (str, os.PathLike)) or not (module := _user_module_at_work()):
+    path, written = os.path.realpath(opened), flags & os.O_ACCMODE == os.O_WRONLY
     if path.endswith(".pyc"):  # what Python compiled from a .py file, which is the one that has to be declared
         path = importlib.util.source_from_cache(path) if "__pycache__" in path else path[:-1]
     if written:

@@ -27,7 +27,7 @@ def code_digest(roots: Sequence[str], source: Path = PACKAGE_FOLDER, cache: Dige
 
     - Of this package, the reached modules count, and the data files in their folders.
     - Of the user, the reached modules count, and the files in their ``FILES``.
-    - Installed packages do not count, except one that has a root.
+    - Installed packages do not count, except one to which a root belongs.
 
     Comments, docstrings and layout do not count. ``source`` is the folder of this package, ``cache`` keeps the digests
     of single files. Raises ModuleNotFoundError for a root that does not exist.
@@ -114,8 +114,8 @@ def _read_module(name: str, source: Path, cache: DigestCache) -> tuple[str, list
     """The digest of a module's code, and all names that it may import. Some of these are no modules: of ``from a import
     b`` both ``a`` and ``a.b`` are listed."""
     path = file_of(name, source)
-    assert path  # of a name that has a file
-    # This file too, since an edit of `_parse_module` may change its result.
+    assert path  # callers give only names of modules that have a file
+    # The stamp also covers this file, because an edit of `_parse_module` may change the stored value.
     stamp = [[file.stat().st_size, file.stat().st_mtime_ns] for file in (path, Path(__file__))]
     return cache.remember(f"module {path.resolve()}", stamp, lambda: _parse_module(path, name))
 
@@ -135,7 +135,7 @@ def _parse_module(path: Path, name: str) -> tuple[str, list[str]]:
         elif isinstance(node, ast.ImportFrom):
             # Each dot after the first goes up one package.
             parent = package[: len(package) - node.level + 1] if node.level else []
-            # The module from which names are imported; `from . import name` has none but the parent.
+            # The module from which names are imported; in `from . import name` it is the parent itself.
             base = ".".join([*parent, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == PACKAGE:
@@ -169,8 +169,8 @@ class _CodeThatRuns(ast.NodeTransformer):
 
 @functools.cache
 def _data_digests(folder: Path) -> list[tuple[Path, str]]:
-    """The path and SHA-256 of each file other than Python in the package in ``folder``, also in its sub-folders, but
-    not in sub-packages."""
+    """The path and SHA-256 of each file of the package in ``folder`` that is not Python code. Sub-folders are included,
+    but not sub-packages."""
     files = [path for path in sorted(folder.rglob("*")) if path.suffix not in (".py", ".pyc") and path.is_file()]
     # The package of each file: the nearest folder above it with an __init__.py. It is `folder`, or a sub-package.
     packages = [next(parent for parent in path.parents if (parent / "__init__.py").exists()) for path in files]

@@ -20,9 +20,9 @@ ServerOf = Callable[[Experiment, str, Options], AbstractContextManager[Any]]
 
 
 class JobRequest(NamedTuple):
-    """A job to run: its stage, its options, and its input and output files by name, in whose paths ``<results>`` means
-    the results folder. The output ``record`` is the job's run.json, by default beside the first output. ``key`` is
-    the run key, computed when left out."""
+    """A job to run: its stage, its options (such as ``{"run": "cdpr-seed0"}``), and the path of each input and output
+    by its name in the rule. In a path ``<results>`` means the results folder. The output ``record`` is the job's
+    run.json, by default beside the first output. ``key`` is the run key; None: it is computed when the job runs."""
 
     stage: str
     options: Options
@@ -34,9 +34,9 @@ class JobRequest(NamedTuple):
 def request_jobs(
     stage: str, jobs: Sequence[Options], inputs: PathLists, outputs: PathLists, key: str | None = None
 ) -> list[JobRequest]:
-    """Request a job of a stage for each of the options ``jobs``. Inputs and outputs have one path for all jobs, or one
-    for each job in their order. ``key`` is the run key if there is a single job. Raises SettingsError for any other
-    number of paths."""
+    """Make the requests of several jobs of one stage. ``jobs`` has the options of each job. Every input and output has
+    one path for all jobs, or one for each job in their order; any other number of paths raises SettingsError. ``key``
+    is the run key of a single job, and is not used for several."""
     if wrong := [name for name, paths in {**inputs, **outputs}.items() if len(paths) not in (1, len(jobs))]:
         raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
 
@@ -52,9 +52,9 @@ def run_jobs(experiment: Experiment, requests: Sequence[JobRequest], server_of: 
     """Run jobs in this process, one after another. ``server_of(experiment, stage, options)`` opens the model server
     of a job. Raises what :func:`run_stage` raises.
 
-    Several jobs have the same named inputs; each also gets the policy of its own run as input ``policy``, unless its
-    request names one. The rows of finished evaluations are kept until all jobs have ended, so that the failure of one
-    job does not lose those of the others.
+    Where there are several jobs, each also gets the policy of its own run as the input ``policy``, unless its request
+    has one. The rows of finished evaluations are kept until all jobs have ended, so that the failure of one job does
+    not lose those of the others.
     """
     several = len(requests) > 1
     kept_rows = []
@@ -101,13 +101,13 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
         job.inputs["results"] = Path(experiment.results)
         job.page = tuple(experiment.page().values()) if name == "write_report" else ()
         job.server = server
-        # What modules of the user can read.
+        # Modules of the user, such as an algorithm, can read no other files than these.
         own_code.allow([*job.inputs.values(), *job.out.values(), job.state])
         is_live = stage.live and settings.tracking.mlflow
         with live_run(settings, begun, job.state) if is_live else nullcontext():
             target, view = stage.target(settings), stage.view(settings, options, name)
             function = pkgutil.resolve_name(target)
-            if target.endswith(":sheet"):  # it makes the tables of a results folder
+            if target.endswith(":sheet"):  # a table: the function makes it from the results folder and returns it
                 function(view, job.inputs["results"]).write(job.out)
             else:
                 function(view, job)
@@ -123,23 +123,26 @@ def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[s
     tags = {"variant": options["run"]} if "run" in options else {}
     if trained := TrainedRun.parse(options.get("run", "")):
         tags = {"variant": trained.variant, "seed": str(trained.seed)}
-    digests = frame.describe_files({label: path for label, path in inputs.items() if path.exists()})
-    contents = [part for file in digests.values() for part in list_contents(Path(file.path), file.sha256)]
-    # The results behind a table or figure have no names in its rule, so `inputs` lacks them: their records count.
-    behind = map(experiment.resolve_path, experiment.files_behind(name) if name in EVIDENCE else [])
-    records = [Path(path) for path in behind if path.endswith("run.json") and Path(path).exists()]
-    contents += [part for record in records for part in list_contents(record, "")]
+    # An input that does not exist is left out here; `frame.stage` raises an error for it.
+    files = frame.describe_files({label: path for label, path in inputs.items() if path.exists()})
+    contents = [sha256 for file in files.values() for sha256 in list_contents(Path(file.path), file.sha256)]
+    # The rule of a table or figure lists the results that it shows as inputs without a name. A job is given only the
+    # inputs that have a name, so `inputs` lacks these results. Here the run.json of each of them is added.
+    shown = map(experiment.resolve_path, experiment.files_behind(name) if name in EVIDENCE else [])
+    records = [Path(path) for path in shown if path.endswith("run.json") and Path(path).exists()]
+    # "": a run.json counts by the outputs that it lists, so its own digest is not needed.
+    contents += [sha256 for record in records for sha256 in list_contents(record, "")]
     run_key = f"{request.key or experiment.key(name, **options)}-{digest(contents)}"
     return RunRecord(stage=name, experiment=stage_of(name).experiment, run_key=run_key,
                      tier=experiment.settings_of(name, options).tier, seed=training and training.seed,
                      options=dict(options), tags=tags, parameters=experiment.parameters(name, options),
-                     code_digest=experiment.code(name, options), inputs=digests)  # fmt: skip
+                     code_digest=experiment.code(name, options), inputs=files)  # fmt: skip
 
 
 def list_contents(path: Path, sha256: str) -> list[str]:
-    """List the digests by which a file counts in a run key, so that two runs of the same work have the same key. A file
-    counts by its own digest ``sha256``. A run.json holds times, so it counts by the digests of the outputs that it
-    lists, without ``timings``."""
+    """List the digests that represent a file in a run key, so that two runs of the same work have the same key. Most
+    files are represented by their own digest ``sha256``. A run.json holds times, so it is represented by the digests of
+    the outputs that it lists, without that of ``timings``; ``sha256`` is then not used."""
     if not path.name.endswith("run.json"):
         return [sha256]
     return [output.sha256 for name, output in RunRecord.read(path).outputs.items() if name != "timings"]

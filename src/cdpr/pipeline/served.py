@@ -1,7 +1,8 @@
 """Jobs that start a model server, run the episodes of all agents that use the model, and stop the server.
 
-Each evaluation has the key of `evaluate_agent`, whose jobs write the rows that such a job leaves. Main table, open
-cases and leak control have jobs of their own, so that a target runs no more than it shows.
+Such a job leaves the rows of each evaluation under `state`. The job `evaluate_agent` of the same run and data set finds
+them there by its run key, and writes them to the results. Benchmarks, open cases and leak-controlled cases have
+separate jobs, so that a target runs no more than it shows.
 """
 
 import json

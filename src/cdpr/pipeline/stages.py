@@ -23,8 +23,8 @@ from .run_key import PACKAGE_FOLDER
 if TYPE_CHECKING:
     from .experiment import Experiment
 
-# Settings of the models that judge and match. They are neutral, because `hidden_inputs` describes all that decides a
-# verdict for the run key.
+# Settings of the models that judge and match. They are `neutral` (see :class:`Stage`): they stay out of the run key,
+# which has all that decides a verdict from `hidden_inputs`.
 _JUDGING = ("judge", "matcher", "models", "governance", "calls")
 # Settings that tables and figures print or compute with.
 _REPORTING = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
@@ -83,13 +83,14 @@ class Stage:
         neutral = [key.format(**options) for key in self.neutral]
         declared = self.own_reads(settings, options)
         restrict(settings, declared)  # raises SettingsError for a name that does not exist
-        return expand_keys(reads, neutral) | expand_keys(declared)  # of `reads`, without what is neutral
+        return expand_keys(reads, neutral) | expand_keys(declared)  # single settings: those of `neutral` are left out
 
 
-# The text of each module of cdpr.report, by its name. They are not imported, since every job starts here.
+# The source text of each module of cdpr.report, by the module's name. The modules themselves are not imported, because
+# that takes long, and every job imports this file.
 _REPORT_TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
-# Stages in such a text: `def sheet(settings: Settings, folder: ...)`, `def plot_NAME(settings: Settings, job: ...)` or
-# `plot_NAME = ...`.
+# Finds the names of functions that are stages in such a text: in `def sheet(settings: Settings, folder: ...)`,
+# `def plot_NAME(settings: Settings, job: ...)` or `plot_NAME = ...`.
 _STAGE_FUNCTION = re.compile(r"^(?:def )?(sheet|(?:write|plot)_\w+)(?:\(settings: Settings, (?:job|folder)| = )", re.M)
 # The module of each table, by the name of the table: its function `sheet(settings, results folder)` makes the table.
 TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT_TEXTS.items() if "\ndef sheet(" in text}
@@ -108,7 +109,7 @@ def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
     return own_reads(settings, options["run"])
 
 
-# The arguments of each stage without a name: call, reads, neutral, options, hidden.
+# The stages by name. Positional arguments of Stage are call, reads, neutral, options and hidden.
 STAGES = {
     **{name.replace("sheet", f"write_{module}"): _report_stage(f"cdpr.report.{module}:{name}")
        for module, text in _REPORT_TEXTS.items() for name in _STAGE_FUNCTION.findall(text)},

@@ -45,7 +45,7 @@ def systems(experiment: "Experiment") -> list[System]:
     """Return for each row of the main table, in its order, the model that it needs and what is missing to run it; then
     the same for the models that judge and match, if there are any."""
     settings, rows = experiment.settings, []
-    # The agent of each method. The method of an agent that is not run has the paper's name, not the agent's.
+    # The agent of each method, by the name of the method (that of the paper's row where the agent is not run).
     agent_of_method = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
         name = agent_of_method.get(method.name)
@@ -176,7 +176,7 @@ def _missing_for_address(settings: Settings, key: str, name: str, address: str, 
 def render(rows: Sequence[System]) -> str:
     """Write the rows as text, group by group, each with its model and what is missing."""
     width = max(len(system.row) for system in rows)
-    indent = " " * (width + 13)
+    indent = " " * (width + 13)  # the column of labels: behind the state (7), the row, and spaces (2 + 2 + 2)
     wrap = textwrap.TextWrapper(_WIDTH, break_on_hyphens=False, break_long_words=False)
     lines: list[str] = []
     for group in dict.fromkeys(system.group for system in rows):

@@ -108,8 +108,8 @@ class DataSet:
 
       - ``in_domain``: training, validation and test, split by patient; in the main table.
       - ``out_of_domain``: only testing; in the main table.
-      - ``lessons``: synthetic cases from which the tiny policy learns before reinforcement learning. They have no
-        settings.
+      - ``lessons``: synthetic cases from which the tiny policy learns before reinforcement learning. Such a data set
+        has no section of settings.
       - ``further``: only testing, if a path is set; in a table of their own (`open_cases`).
 
     - ``importer``: the function, as ``module:function``, that reads the data (a :data:`cdpr.ingest.draft.Importer`).
@@ -164,7 +164,7 @@ def datasets_of(role: str) -> tuple[str, ...]:
 
 
 (IN_DOMAIN,) = datasets_of("in_domain")  # exactly one data set has this role
-LESSONS = (IN_DOMAIN, *datasets_of("lessons"))  # what the warm start can read: training cases and the textbook
+LESSONS = (IN_DOMAIN, *datasets_of("lessons"))  # what the warm start can read: training cases, and lessons
 BENCHMARKS = (IN_DOMAIN, *datasets_of("out_of_domain"))
 FURTHER = datasets_of("further")  # columns of the table of open cases
 AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)  # in the average of Table 1

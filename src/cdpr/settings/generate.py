@@ -138,6 +138,7 @@ def _write_reference(demo: Mapping[str, Any]) -> str:
         if section == "training":
             rows = [_table_row(name, field, {}) for name, field in _option_fields().items()]
             parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(fields[_OPTIONS])}", "", _TABLE_HEAD, *rows]))
+    # `{tables}` in reference.md, the text around the tables, marks where they go.
     return shipped_text(__package__, "reference.md").replace("{tables}", "\n\n".join(parts))
 
 

@@ -184,7 +184,8 @@ def _restrict_section(section: Any, names: set[str], prefix: str, remedy: str) -
     """Copy a section of the settings so that only the keys ``names``, relative to it, can be read; reading another one
     raises UndeclaredSetting. ``prefix`` is the dotted name of the section with a dot behind, and ``remedy`` what to do,
     both for the message."""
-    names_in: dict[str, set[str]] = {}  # of each section in this one: "verl.nodes" is "nodes" in "verl"
+    # For each section in this one, the names of its own keys: "verl.nodes" becomes "nodes" of "verl".
+    names_in: dict[str, set[str]] = {}
     for name in names:
         first, _, rest = name.partition(".")
         names_in.setdefault(first, set()).add(rest)
@@ -193,6 +194,6 @@ def _restrict_section(section: Any, names: set[str], prefix: str, remedy: str) -
         if name in names_in:
             copy.__dict__[name] = _restrict_section(getattr(section, name), names_in[name], f"{prefix}{name}.", remedy)
         else:
-            copy.__dict__.pop(name, None)  # None: the section was a restricted copy itself, without this setting
+            copy.__dict__.pop(name, None)  # it is missing already where the section was a restricted copy itself
     copy.__dict__[RESTRICTED] = prefix, remedy  # read by Section.__getattr__ for its message
     return copy
