@@ -128,7 +128,7 @@ def figure(text: str) -> str:
 def html(value: Any) -> Any:
     """Replace the control characters of a text by U+FFFD, for a template that escapes markup by itself. Values of other
     types are returned unchanged."""
-    # The type is kept: a jinja2.Markup, a str whose markup is wanted, would as a plain str be escaped by the template.
+    # The type is kept: a jinja2.Markup is a str whose markup is wanted; in a plain str the template would escape it.
     return type(value)(terminal(value)) if isinstance(value, str) and _CONTROLS.search(value) else value
 
 

@@ -134,8 +134,8 @@ def job_name(stage: str, options: Mapping[str, str]) -> str:
 def record_files(results: Path) -> list[Path]:
     """Find all records (``run.json``, ``NAME.run.json``) in a results folder; returns their paths, sorted.
 
-    Left out are records of other results in it, such as those in ``results/ci``, which is known by its own file
-    ``.lock``. Left out are also folders whose name ends like that of a record: running jobs write into them.
+    Left out are the records of other results inside the folder, such as ``results/ci``: a file ``.lock`` marks the
+    folder of results. Left out are also folders whose name ends like that of a record: running jobs write into them.
     """
     others = {path.parent for path in results.rglob(".lock")} - {results}
     return sorted(path for path in results.rglob("*run.json") if path.is_file() and others.isdisjoint(path.parents))

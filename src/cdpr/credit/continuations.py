@@ -22,7 +22,7 @@ from ..settings.credit import Credit
 from .belief import read_beliefs
 from .states import ActionKey, Node, action_of, display_key, state_identity
 
-MOST_PER_STATE = 32  # continuations kept of one state
+MOST_PER_STATE = 32  # to this number the cached continuations of a state can grow
 # Where the end of a trajectory is longer than the horizon, it is cut, and a forced diagnosis is drawn for it. The
 # numbers of these replies begin here, far above those of continuations, so that the two never share random numbers.
 _FIRST_CUT_NUMBER = 1 << 20
@@ -233,6 +233,7 @@ class Pools:
         if self.credit.cache.scope == "off":
             key = (node, action)
         else:
+            # Only under ``merge: none`` the key depends on the trajectory, and then a single one visits the node.
             trajectory, _ = self.nodes[node].visits[0]
             key = state_identity(child, self.credit.merge, trajectory)
         if key not in self.pools:

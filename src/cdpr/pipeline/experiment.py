@@ -156,7 +156,7 @@ class Experiment:
         it can reach.
 
         The run key is a parameter of the job's rule: so Snakemake reruns the jobs that an edit affects, and none after
-        a mere ``touch``. Changes of input files are not in it, because Snakemake notices them itself.
+        a mere ``touch``. The key does not cover input files, whose changes Snakemake notices itself.
         """
         training = self.training_of(stage, options)
         files = self.file_digests(name.format(**options) for name in stage_of(stage).files)

@@ -34,9 +34,9 @@ def stage(
     """Run a stage in this context: yields the :class:`~cdpr.job.Job` on which its function works. When the context
     ends, the outputs are renamed to their paths, and ``record`` (a ``run.json``) is written last.
 
-    ``begun`` is the record as far as it is known before; ``inputs`` and ``outputs`` are files or folders by name;
-    ``state`` is the folder of unfinished work of all jobs. After an error the outputs of an earlier run are unchanged
-    and no new file remains. Raises :class:`StageError` for a missing input or output.
+    ``begun`` is the record as far as it is known before the job runs. ``inputs`` and ``outputs`` are files or folders
+    by name; ``state`` is the folder of unfinished work of all jobs. After an error the outputs of an earlier run are
+    unchanged and no new file remains. Raises :class:`StageError` for a missing input or output.
     """
     name = begun.stage
     for label, path in inputs.items():

@@ -29,7 +29,7 @@ def clean_state(experiment: Experiment) -> tuple[list[Path], list[Path]]:
 
 def find_altered(results: Path) -> dict[Path, str]:
     """Compare all results with the digests in their run.json; returns what is wrong, by path: files that are gone or
-    edited, and records that are in the place of another job's."""
+    edited, and records that were moved to the folder of another job."""
     faults: dict[Path, str] = {}
     for file in record_files(results):
         record = RunRecord.read(file)
@@ -78,7 +78,7 @@ def list_differences(experiment: Experiment, record: Path) -> list[str]:
         changes = [exchanged] if exchanged else _list_changes(experiment, old)
         lines += [line if path == record else f"{path}: {line}" for line in changes]
         inputs = [file.path for file in old.inputs.values()]
-        if old.stage in EVIDENCE:  # a table or figure, whose rule lists results without a name: `inputs` lacks them
+        if old.stage in EVIDENCE:  # a table or figure: its rule gives the results no names, so `inputs` lacks them
             inputs += map(experiment.resolve_path, experiment.files_behind(old.stage))
         earlier = {records[Path(name).resolve()] for name in inputs if Path(name).resolve() in records}
         waiting += sorted(earlier - {*waiting})

@@ -231,9 +231,9 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
 
 
 def method_records(results: Path) -> Iterator[RunRecord]:
-    """Make a :class:`RunRecord` for each measured method of Table 1, so that MLflow can compare methods. Its metrics
-    are the means of the table's first decoding, in-domain and on average over data sets, with the ends of their
-    intervals. There is none where the table is missing."""
+    """Make a :class:`RunRecord` for each measured method of Table 1, so that MLflow can compare methods. The metrics of
+    a record are the means of the table's first decoding, in-domain and on average over data sets, with the ends of
+    their intervals. Without the table there are no records."""
     path = results / "tables" / "main_results.csv"
     rows = [row for _, row in read_table(path)] if path.exists() else []
     metrics_of: dict[str, dict[str, float]] = {}

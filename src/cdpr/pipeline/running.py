@@ -101,7 +101,7 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
         job.inputs["results"] = Path(experiment.results)
         job.page = tuple(experiment.page().values()) if name == "write_report" else ()
         job.server = server
-        # Modules of the user, such as an algorithm, can read no other files than these.
+        # Lets modules of the user, such as an algorithm, read the files of this job.
         own_code.allow([*job.inputs.values(), *job.out.values(), job.state])
         is_live = stage.live and settings.tracking.mlflow
         with live_run(settings, begun, job.state) if is_live else nullcontext():

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from .section import SettingsError
 
-# `*?`: as short as possible, so that `-seed0` at the end of the name of a run is no part of it.
+# `*?`: as short as possible, so that the `-seed0` at the end of `cdpr-seed0` is no part of the variant's name.
 NAME = r"[a-z][a-z0-9_.-]*?"
 """Names of agents, variants and sweeps, which are parts of paths."""
 RUN = rf"{NAME}(?:-seed(?:0|[1-9][0-9]*))?"
