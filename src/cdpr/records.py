@@ -104,7 +104,7 @@ class RunRecord(BaseModel):
         in that of another job, because files were exchanged; otherwise an empty text.
 
         Compared are the folders that are named after options of the job (a run, a data set), and those below them, in
-        the recorded paths of its outputs. So results may be moved as a whole.
+        the recorded paths of its outputs. So results can be moved as a whole.
         """
         for output in self.outputs.values():
             folders = Path(output.path).parent.parts

@@ -76,9 +76,9 @@ class Framework(Agent):
 
     def describe_state(self, state: State, forced: bool) -> str:
         """Write all that is known about the patient at a state: the presentation, the examinations in order with their
-        results, and how many more may follow. With ``forced`` none may."""
+        results, and how many more can follow. With ``forced`` none can."""
         results = number_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
-        # How many examinations may follow. With ``within`` the last of the turns is kept for the diagnosis.
+        # How many examinations can follow. With ``within`` the last of the turns is kept for the diagnosis.
         for_diagnosis = 1 if self.environment.forced_turn == "within" else 0
         left = self.environment.max_turns - for_diagnosis - len(state.history)
         possible = _COMMON_PROMPT("none_left") if forced else _COMMON_PROMPT("left", left=max(left, 1))

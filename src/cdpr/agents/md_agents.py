@@ -24,7 +24,7 @@ from .framework import Framework, complete_turn, fill_prompt, join_by_author, nu
 _PROMPT = partial(fill_prompt, "md_agents")  # fills in a prompt of prompts/md_agents.txt
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
 MAX_TOKENS = 1024  # of one answer; the publication names no limit
-_DIFFICULTIES = ("basic", "intermediate", "advanced")
+_DIFFICULTIES = ("basic", "intermediate", "advanced")  # of a case, in the order of their numbers in the prompt
 # Lines of a recruiting reply: "1. Cardiologist - reads the ECG", "Group 1 - goal", "Member 1: Surgeon - operates".
 _ROLE = r"(?P<role>.+?)[\s*_]*(?:\s[-–—]|:)\s+(?P<skill>.+?)(?:\s[-–—]\s+Hierarchy.*)?$"
 _EXPERT = re.compile(rf"\W*\d+[.):][\s*_]*{_ROLE}")
@@ -194,7 +194,7 @@ class Meeting:
 
     async def _debate(self, group: Sequence[Participant], writer: Participant) -> str:
         """Let a group debate; returns the final answers of all as one text. At first all give an opinion. In each round
-        ``writer`` sums up the answers; then, for several turns, each clinician may talk to others; then all answer
+        ``writer`` sums up the answers; then, for several turns, each clinician can talk to others; then all answer
         again. A turn in which no doctor wants to talk ends the round, and the debate."""
         answers = await self._tell_all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):

@@ -25,7 +25,7 @@ class PolicyAgent(Policy):
     """The policy pi_theta: an agent that acts by a language model. ``temperature`` 0 decodes greedily.
 
     A model with a tokenizer gets token prompts, another one chat messages. Models of the registry were not trained on
-    our prompts: they get the paper's full prompt, and may write longer replies. All methods raise ModelFailure where
+    our prompts: they get the paper's full prompt, and can write longer replies. All methods raise ModelFailure where
     the model gives no answer. Source: paper, section "Problem Formulation".
     """
 
@@ -60,7 +60,7 @@ class PolicyAgent(Policy):
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Sample independent replies at a state, one for each index in ``numbers``, in their order. The reply with
-        index k is the same for equal seeds. A forced reply may end after its first line, which has the diagnosis."""
+        index k is the same for equal seeds. A forced reply can stop after its first line, the diagnosis."""
         return await self._sample_replies(state, numbers, forced, seed, first_line=forced)
 
     async def _sample_replies(
@@ -68,7 +68,7 @@ class PolicyAgent(Policy):
     ) -> list[Turn]:
         """Sample the replies with the indices ``numbers`` at a state; returns one turn for each. A model with a
         tokenizer gets a token prompt, and its replies have token ids and log-probabilities; another model gets chat
-        messages. With ``forced`` each is a diagnosis; with ``first_line`` it may end after its first line."""
+        messages. With ``forced`` each is a diagnosis; with ``first_line`` a model can stop after its first line."""
         sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)

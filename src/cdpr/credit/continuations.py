@@ -156,7 +156,8 @@ class Draws:
                 numbers_by_reply.setdefault(step.turn.text, []).append(number)
         if continuations and scored:
             self.belief(state)  # requested now, so that it is computed in one batch with the branches
-        # Each group of equal replies is a branch, which continues from its own next state.
+        # Each group of equal replies is a branch: a step that they share, and their numbers. It continues from the next
+        # state of this step.
         branches = [(steps[same_reply[0]], same_reply) for same_reply in numbers_by_reply.values()]
         calls = [self.rollout(state.after(step), same_reply, horizon - 1) for step, same_reply in branches]
         rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)  # one alone needs no task

@@ -18,9 +18,9 @@ from .table_judging import Source, TableJudge, TableMatcher, Verdict, group_by_s
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
 
-# The words of a verdict. A reason may follow a word of _RIGHT or _WRONG; only punctuation may follow a _SHORT one. A
-# _LEAD ("the answer is") may come before it. A reason that matches _REVOKED ("correct or not") undoes the verdict.
-# _MARKUP is removed before a verdict is looked for.
+# The words of a verdict. Behind a word of _RIGHT or _WRONG there can be a reason, behind a _SHORT one only punctuation.
+# Before a word there can be a _LEAD ("the answer is"). A reason that matches _REVOKED ("correct or not") undoes the
+# verdict. _MARKUP is removed before a verdict is looked for.
 _RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
 _SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"
 _LEAD = (

@@ -20,6 +20,7 @@ from ..locks import hold
 from ..records import FileDigest, RunRecord
 from .run_key import PACKAGE_FOLDER
 
+# The packages whose versions run.json records.
 _PACKAGES = ["cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang", "ray"]
 
 

@@ -26,7 +26,7 @@ from ..settings import Settings
 from ..settings.load import flatten
 
 CURRENT_TAG = "cdpr.current"  # "true": the results still have this run; "false": a later run replaced it
-COMPARISON = "cdpr/comparison"
+COMPARISON = "cdpr/comparison"  # the MLflow experiment with a run for each method of Table 1
 # The MLflow experiments, with the text that MLflow shows above the runs of each.
 EXPERIMENTS = {
     COMPARISON: "A run per method of Table 1: means over training seeds with the ends of 95% intervals, "

@@ -22,9 +22,10 @@ from .run_key import PACKAGE, PACKAGE_FOLDER, file_of, files_of, import_closure,
 _real_path = functools.lru_cache(4096)(os.path.realpath)
 _OUR_FOLDER = _real_path(str(PACKAGE_FOLDER)) + os.sep
 _FILES_MODULE = _OUR_FOLDER + "files.py"  # reads files for others
+# Beginnings of paths whose files need not be declared.
 _SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/opt/", _OUR_FOLDER)
 _user_modules: dict[str, str] = {}  # names of the user's modules by file
-_allowed: set[str] = set()  # files that may be read, and folders whose files may be read
+_allowed: set[str] = set()  # files that these modules can read, and folders whose files they can read
 _faults: list[str] = []  # messages about undeclared files that were read
 
 
@@ -39,7 +40,7 @@ def watch(settings: Settings) -> None:
     # Dictionaries of settings: the options of the algorithm, and what each variant changes. Both may name files.
     changes = [settings.training.options, *(variant.change for variant in variants(settings).values())]
     algorithms = [settings.training.algorithm, *(c["training.algorithm"] for c in changes if "training.algorithm" in c)]
-    # Names of modules, or `module:function`; an algorithm may also have the short name of one of ours.
+    # Names of modules, or `module:function`. An algorithm of this package can also have a short name, such as `grpo`.
     named = [*map(algorithm_module, map(str, algorithms)), *(entry.acts for entry in settings.agents.values()),
              *(entry.importer for entry in DATASETS.values() if entry.importer)]  # fmt: skip
     roots = {name.partition(":")[0] for name in named if name.split(".")[0] != PACKAGE}

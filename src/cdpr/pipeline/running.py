@@ -94,7 +94,7 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
     if not outputs:
         raise frame.StageError(f"{name}: name its outputs (--output NAME=PATH ...), as its rule in rules/ does; "
                                "snakemake does it for you: snakemake --cores all FILE")  # fmt: skip
-    record = record or next(iter(outputs.values())).with_suffix(".run.json")
+    record = record or next(iter(outputs.values())).with_suffix(".run.json")  # beside the first output
     begun = _describe_job(experiment, request, inputs)
     settings = experiment.settings_of(name, options)
     with frame.stage(begun, inputs, outputs, record, Path(experiment.state)) as job:

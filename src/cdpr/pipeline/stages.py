@@ -41,7 +41,7 @@ class Stage:
 
     - ``call``: the function, ``module:name``, or how to find it from the settings.
     - ``reads``: the settings that it reads and that enter the run key. Dotted names; a section means all its settings.
-    - ``neutral``: the settings that it may also read and that change no result, such as how often to save. They do not
+    - ``neutral``: the settings that it can also read and that change no result, such as how often to save. They do not
       enter the run key. Reading a setting that is in neither list is an error, so a run key can never miss one.
     - ``options``: the options that distinguish the jobs of the stage. ``{dataset}`` in the name of a setting is
       replaced by the value of that option.

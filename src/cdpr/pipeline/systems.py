@@ -153,7 +153,7 @@ def _missing_for_model(settings: Settings, key: str, name: str, model: ModelEntr
 
 
 def _missing_for_address(settings: Settings, key: str, name: str, address: str, model: ModelEntry) -> Iterator[str]:
-    """What is missing before the model ``name`` may be called at an address: its price where there is a budget, and an
+    """What is missing before the model ``name`` can be called at an address: its price where there is a budget, and an
     agreement for the text of credentialed cases. ``key`` is the setting with the address, for messages."""
     from ..llm.guard import GovernanceError, is_local
     from ..llm.spending import has_unknown_cost

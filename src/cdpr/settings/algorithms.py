@@ -84,7 +84,7 @@ def algorithm_options(settings: Any) -> Any:
     try:
         return options_class.model_validate(settings.training.options)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
+        problem, *_ = error.errors(include_url=False)
         key = ".".join(["training.options", *map(str, problem["loc"])])
         raise SettingsError(f"{key}: {problem['msg']} (got {problem['input']!r}); the options of {name} are: "
                             f"{', '.join(options_class.model_fields) or 'none'}") from error  # fmt: skip

@@ -118,7 +118,7 @@ class DataSet:
       with the number of its cases.
     - ``settings``: the class of its section in ``data``.
     - ``what``, ``licence``, ``conditions``, ``links``: texts of its data card.
-    - ``open``: anyone may see the cases. The data card of any other data set names nothing that only few patients have.
+    - ``open``: the cases are public. The data card of any other data set names nothing that only few patients have.
     - ``averaged``: the data set enters the average in Table 1.
     - ``short``: the label in tables, where it differs from ``label``.
     """
@@ -149,7 +149,7 @@ class DataSet:
         return self.settings.under_agreement
 
 
-# The classes that ``datasets.yaml`` may name.
+# The classes that ``datasets.yaml`` can name.
 _SOURCES = {kind.__name__: kind for kind in (MimicSource, ClinicalBenchSource, PrivateSource, FileSource, FhirSource)}
 DATASETS: Mapping[str, DataSet] = {
     name: DataSet(**entry | {"settings": _SOURCES[entry["settings"]]})
@@ -165,7 +165,7 @@ def datasets_of(role: str) -> tuple[str, ...]:
 
 (IN_DOMAIN,) = datasets_of("in_domain")  # exactly one data set has this role
 LESSONS = (IN_DOMAIN, *datasets_of("lessons"))  # what the warm start can read: training cases, and lessons
-BENCHMARKS = (IN_DOMAIN, *datasets_of("out_of_domain"))
+BENCHMARKS = (IN_DOMAIN, *datasets_of("out_of_domain"))  # the data sets of Table 1
 FURTHER = datasets_of("further")  # columns of the table of open cases
 AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)  # in the average of Table 1
 
@@ -184,7 +184,7 @@ def benchmark_of(dataset: str) -> str:
     return dataset.removesuffix(_CONTROLLED_ENDING)
 
 
-# Where cases and prices come from, and what may leave the machine.
+# Where cases and prices come from, and which text is allowed to leave the machine.
 
 
 class Leaks(Section):

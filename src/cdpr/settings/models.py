@@ -24,7 +24,7 @@ class Provider:
     """A provider of models: its address ``at``, and the environment variables ``keys`` that may hold an API key for it.
 
     ``limit_field`` is the name of the field in a request that limits the tokens of the answer. ``takes_seeds``: its
-    requests may have a seed. A model of a ``paid`` provider is called only if its entry is enabled and a key is set.
+    requests can have a seed. A model of a ``paid`` provider is called only if its entry is enabled and a key is set.
     """
 
     label: str

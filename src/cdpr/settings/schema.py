@@ -19,7 +19,7 @@ from .models import MODELS_FILE, Calls, ModelEntry, Serving
 from .runs import check_name
 from .section import Section, key, weight
 
-MOST_METHODS = 8  # that the expert study may compare
+MOST_METHODS = 8  # that the expert study can compare
 
 
 class Paths(Section):

@@ -160,8 +160,8 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
 
 
 def changed_settings(settings: Settings, name: str) -> Settings:
-    """The settings of the configuration with the changes of the variant ``name``, which may be settings that its
-    algorithm cannot train. Raises SettingsError for an unknown variant, and for a change that is no valid setting."""
+    """The settings of the configuration with the changes of the variant ``name``. Its algorithm need not be able to
+    train with them. Raises SettingsError for an unknown variant, and for a change that is no valid setting."""
     changed = _to_dict(settings)
     change = _find_variant(settings, name).change
     if "training.algorithm" in change:
