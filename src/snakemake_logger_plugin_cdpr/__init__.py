@@ -112,7 +112,7 @@ class LogHandler(LogHandlerBase):
                 summary += f", {len(self._failed)} failed ({', '.join(self._failed[:6])})"
             self._print(f"{summary}." if self._total else "")
             self._print(message)
-        elif event in (None, LogEvent.ERROR):
+        elif event in (None, LogEvent.ERROR):  # a message: a log record without an event, or an error
             is_fault = event is not None or record.levelno >= logging.WARNING
             self._stopped |= message.startswith("Terminating")
             # While the workflow is planned all messages are of use, during the run only faults and some remarks.

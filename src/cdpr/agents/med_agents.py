@@ -107,7 +107,7 @@ class MedAgents(Framework):
         """Let the model write a report, let the experts vote on it, and revise it by the advice of those who object.
         This ends when none objects, or after :data:`VOTES` votes. Returns the report. The keys of ``analyses`` are the
         system messages of the experts. A vote is an objection only if its first "yes" or "no" is "no"."""
-        ask, experts = self._ask, list(enumerate(analyses))
+        ask, experts = self._ask, list(enumerate(analyses))  # an expert: index (for the seed) and system message
         fill = partial(_PROMPT, question=question, options=options)  # all prompts below contain these two
         # In calls of ``ask`` the arguments after ``seed`` name the request, and give it a seed of its own.
         report = await ask(fill("report", analyses="\n\n".join(analyses.values())), REPORT_TOKENS, seed, "report")

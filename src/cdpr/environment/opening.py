@@ -20,10 +20,10 @@ _JUDGING = "cdpr.environment.model_judging"
 
 
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
-    """Open the environment with the judge and the matcher that the settings name; both use tables of names where they
-    name no model. ``credentialed`` says that the cases are under a data use agreement: their diagnoses and requests
-    then go to another machine only under ``governance.remote_agreement``. Raises SettingsError for a model that cannot
-    be opened and GovernanceError for one that the agreement forbids, both before any request."""
+    """Open the environment with the judge and the matcher that the settings name: a language model, or tables of names
+    where none is named. ``credentialed`` says that the cases are under a data use agreement: their diagnoses and
+    requests then go to another machine only under ``governance.remote_agreement``. Raises SettingsError for a model
+    that cannot be opened and GovernanceError for one that the agreement forbids, both before any request."""
     judge, matcher, fuzzy_cutoff = None, None, settings.environment.fuzzy_cutoff
     if spec := _judge_spec(settings, "judge.model", credentialed):
         judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))

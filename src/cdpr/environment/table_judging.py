@@ -246,20 +246,20 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
     if not request.terms:
         return ()
     meanings = {key: meaning(key) for key in keys if not is_physical(key)}
-    first = request.terms[0]
-    # Keys that name examinations, not single quantities, with what they name; and those whose panel holds the requested
-    # examination.
-    panels = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
-    larger_panels = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
+    first = request.terms[0]  # for a quantity the examination that reports it
+    # The examinations that a key names, by key, without keys that name a single quantity; and the keys of panels that
+    # hold the first examination.
+    exams = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
+    larger_panels = tuple(key for key, terms in exams.items() if any(first.name in term.holds for term in terms))
     if request.how == "analyte":  # a quantity
         words = naming.quantity_words(requested)
-        same = tuple(key for key in meanings if key not in panels and naming.quantity_words(key) == words)
-        reporting = tuple(key for key, terms in panels.items() if first in terms)
+        same = tuple(key for key in meanings if key not in exams and naming.quantity_words(key) == words)
+        reporting = tuple(key for key, terms in exams.items() if first in terms)
         if same or reporting or not larger_panels:
             return same or reporting[:1]
         # A laboratory may report a quantity with a smaller panel: potassium with the kidney function.
         smaller_panels = tuple(
-            key for key, terms in panels.items() if any(term.parts and term.name in first.holds for term in terms)
+            key for key, terms in exams.items() if any(term.parts and term.name in first.holds for term in terms)
         )
         return larger_panels[:1] + smaller_panels[:1]
     # An examination.
@@ -290,6 +290,7 @@ def _find_collective(requested: str, request: Meaning, keys: tuple[str, ...]) ->
         modality without a region of the body ("CT")."""
         return whole_kind(name) == kind or (meaning(name).kind in classes and naming.names_no_place(name))
 
+    # Each name on record, and its parts where it joins several names ("CT and MRI").
     names = {key: (key, *naming.joined_parts(key)) for key in keys if not is_physical(key)}
     return tuple(key for key, parts in names.items() if any(map(is_collective, parts)))
 
