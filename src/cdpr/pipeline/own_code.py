@@ -64,8 +64,8 @@ def named_files(value: Any) -> list[str]:
         return [value] if Path(value).is_file() or ("/" in value and Path(value).is_dir()) else []
     if isinstance(value, Mapping):
         value = list(value.values())
-    parts = value if isinstance(value, (list, tuple)) else ()  # numbers and such name no file
-    return [path for part in parts for path in named_files(part)]
+    entries = value if isinstance(value, (list, tuple)) else ()  # numbers and such name no file
+    return [path for entry in entries for path in named_files(entry)]
 
 
 def allow(paths: Iterable[str | Path]) -> None:
@@ -89,6 +89,7 @@ def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
         return
     opened, _mode, flags = arguments
     if not isinstance(opened, (str, os.PathLike)) or not (module := _user_module_at_work()):
+        return
     path, written = os.path.realpath(opened), flags & os.O_ACCMODE == os.O_WRONLY
     if path.endswith(".pyc"):  # what Python compiled from a .py file, which is the one that has to be declared
         path = importlib.util.source_from_cache(path) if "__pycache__" in path else path[:-1]
