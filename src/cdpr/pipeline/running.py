@@ -130,7 +130,7 @@ def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[s
     # inputs that have a name, so `inputs` lacks these results. Here the run.json of each of them is added.
     shown = map(experiment.resolve_path, experiment.files_behind(name) if name in EVIDENCE else [])
     records = [Path(path) for path in shown if path.endswith("run.json") and Path(path).exists()]
-    # "": a run.json counts by the outputs that it lists, so its own digest is not needed.
+    # "": a run.json is represented by the digests of the outputs that it lists, so its own is not needed.
     contents += [sha256 for record in records for sha256 in list_contents(record, "")]
     run_key = f"{request.key or experiment.key(name, **options)}-{digest(contents)}"
     return RunRecord(stage=name, experiment=stage_of(name).experiment, run_key=run_key,
