@@ -136,7 +136,7 @@ class CreditReport:
 class CreditRow:
     """The credit of one group in one iteration (``step``): an element of ``groups`` in a line of the file
     ``credit.jsonl.gz``. ``outcomes`` says which trajectories were right, ``process[i][t]`` is R_proc of decision t of
-    trajectory i. A row has names of examinations and token ids of replies, so the file must stay where the cases are."""
+    trajectory i. A row has names of examinations and token ids of replies, so the file must stay with the cases."""
 
     step: int
     case: str
