@@ -1,4 +1,4 @@
-"""What the function of a stage receives beside the settings: the files, options and metrics of its job."""
+"""What the function of a stage receives apart from the settings: the files, options and metrics of its job."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -228,8 +228,8 @@ def _find_physical(
     same = next((key for key, term in terms.items() if term is system), None)
     if same is not None:
         return by_spelling[normalise(same)]
-    # Items without a system of their own describe the whole body. So does the single item (beside the vital signs) of a
-    # record without headings, although the vocabulary calls it the general appearance.
+    # Items without a system of their own describe the whole body. So does an item that is single, apart from the vital
+    # signs, on a record without headings, although the vocabulary calls it the general appearance.
     is_single = sum(term is None or term.name != "Vital Signs" for term in terms.values()) == 1
     whole = (key for key, name in items.items() if whole_kind(name) == "physical")
     return tuple(key for key in whole if is_single or terms[key] is None)

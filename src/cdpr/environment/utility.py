@@ -22,8 +22,8 @@ def count_tests(effort: Effort, tests: Tests) -> int:
 
 
 class Term(NamedTuple):
-    """One term of the utility beside correctness: ``sign * weight * amount / unit``, such as -lambda_cost * cost in US
-    dollars / cost_unit_usd.
+    """One term of the utility apart from correctness: ``sign * weight * amount / unit``, such as -lambda_cost * cost in
+    US dollars / cost_unit_usd.
 
     ``weight`` and ``unit`` are not numbers, but the names of keys in the section ``utility`` of the settings
     (``lambda_cost``, ``cost_unit_usd``), which hold them. A unit is in US dollars; an empty ``unit`` means no division.

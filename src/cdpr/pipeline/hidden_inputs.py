@@ -1,4 +1,4 @@
-"""What decides the outputs of a job beside its settings and input files, and must therefore be in its run key.
+"""What decides the outputs of a job apart from its settings and input files, and must therefore be in its run key.
 
 Each function describes one kind of job. It takes the experiment and the options of the job, for example
 ``{"run": "cdpr-seed0", "dataset": "private"}``, and returns :class:`HiddenInputs`.
@@ -28,7 +28,7 @@ _PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "
 
 
 class HiddenInputs(NamedTuple):
-    """What decides the outputs of a job beside its settings and input files.
+    """What decides the outputs of a job apart from its settings and input files.
 
     - ``values``: JSON values by name, such as digests of files.
     - ``modules``: modules that the job imports by a name in the settings, so that no ``import`` statement shows them.
@@ -89,7 +89,7 @@ def describe_hospital(experiment: "Experiment", options: Options) -> HiddenInput
 
 def _describe_judging(experiment: "Experiment", keys: Collection[str]) -> HiddenInputs:
     """Describe the models that judge diagnoses and match requests: how answers are requested from each, the digest of
-    its weights if the job loads them itself, and the modules that call it. Empty where tables of names do it alone.
+    its weights if the job loads them itself, and the modules that call it. Empty where tables of names alone judge.
 
     ``keys`` are the settings that name these models, such as ``judge.model``; other models are left out.
     """

@@ -223,7 +223,7 @@ def restrict_to_algorithm(settings: Settings) -> Settings:
 
 
 def _own_keys(settings: Settings) -> tuple[str, ...]:
-    """The dotted names that this training reads beside :data:`_SHARED_KEYS`, which every training reads: those that its
+    """The dotted names that only some trainings read (not in :data:`_SHARED_KEYS`) and this one does: those that its
     algorithm declares (``reads``), and the section of the engine verl if it is used."""
     own = algorithm_class(settings.training.algorithm).reads
     return (*own, _VERL_KEY) if settings.training.engine == "verl" else tuple(own)
@@ -232,14 +232,14 @@ def _own_keys(settings: Settings) -> tuple[str, ...]:
 @functools.cache
 def _unread_keys(own: tuple[str, ...]) -> set[str]:
     """Of the settings that only some trainings read (:data:`_DECLARED_KEYS`, :data:`_VERL_KEY`), those that a training
-    does not read. ``own`` are the keys that it reads beside those of every training (:func:`_own_keys`)."""
+    does not read. ``own`` are the keys of this kind that it reads (:func:`_own_keys`)."""
     return expand_keys((*_DECLARED_KEYS, _VERL_KEY), own)
 
 
 @functools.cache
 def _read_keys(own: tuple[str, ...]) -> set[str]:
-    """All single settings that a training reads. ``own`` are the keys that it reads beside those of every training
-    (:func:`_own_keys`)."""
+    """All single settings that a training reads. ``own`` are the keys that it reads in addition to
+    :data:`_SHARED_KEYS`, which every training reads (:func:`_own_keys`)."""
     return expand_keys((*_SHARED_KEYS, *own), _unread_keys(own))
 
 
