@@ -87,6 +87,7 @@ class MedAgents(Framework):
         fill it. Returns at most ``most`` different fields, "General Medicine" where the reply names none."""
         reply = await self._ask(_PROMPT(prompt, most=most, **parts), FIELD_TOKENS, seed, prompt)
         _, _, answer = reply.rpartition(":")  # without words such as "Medical fields:"
+        # The names between separators, without list numbers before them and marks around them.
         fields = [re.sub(r"^[\W\d]+|[\W]+$", "", name) for name in re.split(r"[|,;\n]", answer)]
         return list(dict.fromkeys(filter(None, fields)))[:most] or [_GENERAL]
 
