@@ -81,7 +81,7 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
     except ValidationError as error:
         # A misspelt key may also be reported as missing, so misspellings come before all other problems.
         misspelt = [problem for problem in error.errors() if problem["type"] == "extra_forbidden"]
-        problem, *_ = [*misspelt, *error.errors()]
+        problem = [*misspelt, *error.errors()][0]
         path = [str(part) for part in problem["loc"]]
         if problem["type"] == "extra_forbidden":
             message = unknown_key(path)
