@@ -70,8 +70,8 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;"}
 
 
 def markdown(text: str) -> str:
-    """Escape a name for a cell or heading in Markdown, on one line. The name is shown letter by letter, without
-    markup."""
+    """Escape a name for a cell or heading in Markdown, on one line. The reader sees the name as it is, and nothing of it
+    as markup."""
     return _NAME.sub(_escape_character, one_line(text))
 
 

@@ -211,10 +211,13 @@ def _read_by_name(name: str) -> Meaning | None:
 
 def _read_with_abbreviation(name: str) -> Meaning | None:
     """Read a name beside its own abbreviation: "natriuretic peptide BNP", "CK creatine kinase". None for any other."""
-    (all_but_last, _, last), (first, _, all_but_first) = name.rpartition(" "), name.partition(" ")
-    halves = (last, all_but_last), (first, all_but_first)  # each (abbreviation, all else)
-    readings = ((_look_up(short), _look_up(full) or _match_words(full)) for short, full in halves)
-    return next((full for short, full in readings if short and full and short.terms == full.terms), None)
+    all_but_last, _, last = name.rpartition(" ")
+    first, _, all_but_first = name.partition(" ")
+    for abbreviation, others in ((last, all_but_last), (first, all_but_first)):
+        short, full = _look_up(abbreviation), _look_up(others) or _match_words(others)
+        if short and full and short.terms == full.terms:
+            return full
+    return None
 
 
 # Imaging.

@@ -83,8 +83,8 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
     key. ``prices`` are the prices of single examinations; ``rule`` (``max``, ``sum`` or ``first``) computes that of a
     group.
 
-    Members that are priced as the same examination (analytes of one panel) are one item of the group, at its highest
-    price. The items of a group are in the order of the record.
+    Each member of a group has the price of the whole group. Members that are priced as the same examination (analytes
+    of one panel) count once, at the highest of their prices. ``first`` is the first member in the record.
     """
     groups = {key: price.group for key, price in prices.items() if price.group is not None}
     items: dict[str, dict[str, float]] = {}  # by group: the price of each examination

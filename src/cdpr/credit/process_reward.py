@@ -95,7 +95,8 @@ class ProcessReward:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rollout cache, oldest state first, and its ``version``, as JSON values. A cached state becomes
-        [key, drawn, continuations], a continuation [correct, effort...]; paths are not kept."""
+        [key, number of continuations requested, continuations], a continuation [correct, effort...]; its steps are not
+        kept."""
         entries: list[Any] = []
         for key, entry in self.cache.items():
             continuations = [[end.correct, *astuple(end.effort)] for end in entry.continuations]

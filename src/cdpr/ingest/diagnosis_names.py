@@ -201,7 +201,7 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
 
 def _shortened_patterns(words: Sequence[str]) -> list[str]:
     """Return regular expressions for a name without one of the words before its last: "peptic ulcer" and "gastric
-    ulcer" for "Gastric peptic ulcer". None where the last word is a general one ("disease")."""
+    ulcer" for "Gastric peptic ulcer". The list is empty where the last word is a general one ("disease")."""
     if words[-1].casefold() in _WORDS["general"]:
         return []
     shortened = [[*words[:i], *words[i + 1 :]] for i in range(len(words) - 1)]

@@ -131,6 +131,6 @@ def _uses_gpu(settings: Settings) -> bool:
 
 
 def _with_gpus(count: int) -> dict[str, Any]:
-    """The resources of a job with this number of GPUs. Kubernetes also needs to know their manufacturer, and
-    that a job is limited to what it requests: so Snakemake's plugin for Kubernetes reads ``scale`` 0."""
+    """The resources of a job with this number of GPUs. Kubernetes also needs to know their manufacturer. With ``scale``
+    0 Snakemake's plugin for Kubernetes limits a job to what it requests."""
     return {"gpu": count, "gpu_manufacturer": "nvidia", "scale": 0, "mem_mb": _MEMORY_OF_A_GPU * count}

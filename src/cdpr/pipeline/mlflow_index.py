@@ -55,7 +55,7 @@ def tracking_uri(settings: Settings) -> str:
 
 
 def load() -> None:
-    """Import MLflow without its messages; takes seconds."""
+    """Import MLflow without its messages; takes seconds. Its connections to SQLite then write without waiting."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     importlib.import_module("mlflow.tracking")

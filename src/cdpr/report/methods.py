@@ -56,8 +56,8 @@ class Method:
 
     @property
     def learned(self) -> bool:
-        """Whether it is run here, and without the model that generated the cases. Tables mark the best among such
-        methods."""
+        """Whether it has runs, and does not know the probabilities by which the synthetic hospital made its cases.
+        Tables mark the best among such methods."""
         return bool(self.runs) and not self.knows_hospital
 
     def decoding(self, decoding: str) -> str:

@@ -163,7 +163,8 @@ class AllActions(Algorithm):
         alternative for each other reply that was sampled there.
 
         The group's own decisions at the state (one for each visit) and the other replies are m samples, each with the
-        weight visits / m. Samples with the same tokens are merged into one, with the sum of their weights."""
+        weight visits / m. A reply with the tokens of a decision adds its weight to the first such decision; equal other
+        replies become one alternative, with the sum of their weights."""
         visits, prompt = len(node.visits), node.steps[0].turn.prompt_ids
         drawn = [step for _, step in tree.samples[node.state.key][visits:]]  # the group's own come first
         # A state may have several prompts (the same evidence in other words). Samples of another prompt count in the

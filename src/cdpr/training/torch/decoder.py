@@ -179,8 +179,8 @@ class Decoder(nn.Module):
     states, ``lm_head`` hidden states into logits. The embedding and ``lm_head`` share one matrix."""
 
     def __init__(self, config: dict[str, Any], folder: Path):
-        """Create the model. ``config`` is the content of ``config.json`` in ``folder``, from which the model was
-        read."""
+        """Create the model without its weights, which are loaded afterwards. ``config`` is the content of
+        ``config.json`` in ``folder``, the folder of the model."""
         super().__init__()
         self.folder, self.config = folder, SimpleNamespace(to_dict=lambda: dict(config))  # as transformers has it
         self.model = _Body(config)
