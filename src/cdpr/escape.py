@@ -70,7 +70,7 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", ":": "&#58;"}
 
 
 def markdown(text: str) -> str:
-    """Escape a name for a cell or heading in Markdown, on one line. The reader sees the name as it is, and nothing of it
+    """Escape a name for a cell or heading in Markdown, on one line. The reader sees the name as it is: none of it acts
     as markup."""
     return _NAME.sub(_escape_character, one_line(text))
 
