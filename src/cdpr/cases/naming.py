@@ -344,7 +344,7 @@ def _drop_fillers(name: str) -> Meaning | None:
 
 def _match_words(name: str) -> Meaning | None:
     """Find the examination with the words of a name in any order. Words for blood and "virus" may be left out, and a
-    kind of body fluid ("pleural") may stand for "body fluid". None where there is no such examination."""
+    kind of body fluid ("pleural") may replace "body fluid". None where there is no such examination."""
     words = words_of(name)
     kinds = _FLUIDS | {"csf"}
     of_any_fluid = (words - kinds) | {"body", "fluid"} if words & kinds else words

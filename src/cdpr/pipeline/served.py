@@ -23,7 +23,7 @@ from .running import JobRequest, keep_rows, run_stage
 from .stages import Options
 
 _EVALUATION_STAGE = "evaluate_agent"
-# The flag with which each server is told the longest sequence.
+# The flag of each server for the longest sequence.
 _LENGTH_FLAG = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
 
