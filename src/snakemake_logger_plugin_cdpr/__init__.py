@@ -121,8 +121,8 @@ class LogHandler(LogHandlerBase):
                 self._print(without_stack(message), "red" if is_fault else "")  # the full log keeps the stack
         elif event == LogEvent.JOB_INFO:
             name = f"{details['rule_name']} {'/'.join({**details['wildcards']}.values())}".strip()
-            log = next(iter(details["log"]), "")  # the first one; empty: the job has none
-            self._running[details["jobid"]] = RunningJob(name, Path(log))
+            # The path of its first log is empty where it has none.
+            self._running[details["jobid"]] = RunningJob(name, Path(next(iter(details["log"]), "")))
         elif event == LogEvent.JOB_FINISHED:
             self._done += self._running.pop(details["job_id"], None) is not None  # one more, if it was running
         elif event == LogEvent.JOB_ERROR and (job := self._running.pop(details["jobid"], None)):

@@ -59,8 +59,7 @@ def load() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     importlib.import_module("mlflow.tracking")
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
+    from sqlalchemy import Engine, event
 
     event.listen(Engine, "connect", _write_without_waiting)
 
@@ -108,8 +107,7 @@ class MlflowIndex:
 
     def find(self, record: RunRecord) -> Any:
         """The MLflow run with the run key of a record; None where there is none."""
-        runs_with_key = self.runs(f"tags.`{KEY_TAG}` = '{record.run_key}'", [record.experiment])
-        return next(iter(runs_with_key), None)
+        return next(iter(self.runs(f"tags.`{KEY_TAG}` = '{record.run_key}'", [record.experiment])), None)
 
     def create(self, record: RunRecord, started: int | None = None) -> Any:
         """Create an MLflow run for a record and return it. ``started`` is its start in milliseconds since 1970; now
@@ -123,8 +121,7 @@ class MlflowIndex:
 
     def last_step(self, run_id: str) -> int:
         """The largest step for which a run has metrics; -1 without any."""
-        names = self.client.get_run(run_id).data.metrics
-        histories = [self.client.get_metric_history(run_id, name) for name in names]
+        histories = [self.client.get_metric_history(run_id, name) for name in self.client.get_run(run_id).data.metrics]
         return max((history[-1].step for history in histories if history), default=-1)
 
     def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:

@@ -85,12 +85,9 @@ def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
     """Audit hook of Python: raises UndeclaredFile when a module of the user opens a file that is not declared. From
     then on, a file that such a module has written counts as declared. ``arguments`` of the event ``open`` are path,
     mode and flags; the path is a number for a file that is open already."""
-    if event != "open":
+    if event != "open" or not isinstance(arguments[0], (str, os.PathLike)) or not (module := _user_module_at_work()):
         return
-    opened, _mode, flags = arguments
-    if not isinstance(opened, (str, os.PathLike)) or not (module := _user_module_at_work()):
-        return
-    path, written = os.path.realpath(opened), flags & os.O_ACCMODE == os.O_WRONLY
+    path, written = os.path.realpath(arguments[0]), arguments[2] & os.O_ACCMODE == os.O_WRONLY
     if path.endswith(".pyc"):  # what Python compiled from a .py file, which is the one that has to be declared
         path = importlib.util.source_from_cache(path) if "__pycache__" in path else path[:-1]
     if written:

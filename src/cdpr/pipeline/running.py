@@ -103,11 +103,9 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
         job.server = server
         # Lets modules of the user, such as an algorithm, read the files of this job.
         own_code.allow([*job.inputs.values(), *job.out.values(), job.state])
-        is_live = stage.live and settings.tracking.mlflow
-        with live_run(settings, begun, job.state) if is_live else nullcontext():
-            target, view = stage.target(settings), stage.view(settings, options, name)
-            function = pkgutil.resolve_name(target)
-            if target.endswith(":sheet"):  # a table: the function makes it from the results folder and returns it
+        with live_run(settings, begun, job.state) if stage.live and settings.tracking.mlflow else nullcontext():
+            function, view = pkgutil.resolve_name(stage.target(settings)), stage.view(settings, options, name)
+            if function.__name__ == "sheet":  # a table: the function makes it from the results folder and returns it
                 function(view, job.inputs["results"]).write(job.out)
             else:
                 function(view, job)
