@@ -29,7 +29,7 @@ from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.stages import STAGES
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_part
-from cdpr.report.ledger.verdict import COUNTED, Verdict, count_verdicts
+from cdpr.report.ledger.verdict import COUNTED, Verdict, count_verdicts, read_ledger
 from cdpr.report.methods import DATASETS, main_methods, page_methods
 from cdpr.report.page_runs import Records, shared_runs
 from cdpr.report.provenance import ProvenanceError
@@ -387,6 +387,20 @@ def test_same_results_same_bytes(results, tmp_path):
         assert word not in first
     elsewhere = parse_settings(BASE | {"paths": {"results": str(results)}})
     assert str(tmp_path) not in write(results, tmp_path / "c", elsewhere)
+
+
+@pytest.mark.parametrize("damage", [
+    lambda ledger: ledger["claims"], lambda ledger: ledger | {"claims": "none"}, lambda ledger: ledger | {"counts": 7},
+    lambda ledger: ledger | {"claims": [ledger["claims"][0] | {"says": 7}]},
+    lambda ledger: ledger | {"claims": [ledger["claims"][0] | {"measured": "much"}]},
+    lambda ledger: ledger | {"claims": [{name: ledger["claims"][0][name] for name in ("id", "verdict")}]},
+])  # fmt: skip
+def test_a_file_that_is_no_ledger_is_refused(results, damage):
+    path = results / "claims.json"
+    assert len(read_ledger(SETTINGS, path)["claims"]) == 2
+    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+    with pytest.raises(ProvenanceError, match="no ledger of claims"):
+        read_ledger(SETTINGS, path)
 
 
 @pytest.mark.parametrize(

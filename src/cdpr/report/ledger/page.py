@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,7 @@ from ..table import interval, markdown_page, number, to_csv
 from .claims import Claim, TrainingClaim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import APART, DECIMALS, UNDECIDABLE, WHY_APART, Verdict, count_verdicts
-
-# The fields of a claim that ``claims.json`` has beside the verdict.
-_STATED = ("id", "also", "place", "kind", "says", "headline", "printed")
+from .verdict import APART, DECIMALS, UNDECIDABLE, WHY_APART, Statement, Verdict, count_verdicts
 
 
 def write_claims(settings: Settings, job: Job) -> None:
@@ -61,7 +58,7 @@ def make_ledger(
     judged = []
     for claim in claims:
         verdict = Verdict(APART, WHY_APART) if claim in judged_apart else judge(claim, evidence)
-        judged.append({name: getattr(claim, name) for name in _STATED} | asdict(verdict))
+        judged.append({field.name: getattr(claim, field.name) for field in fields(Statement)} | asdict(verdict))
     headline, counts = count_verdicts(judged)
     judges = tuple(evidence.results.judging_notes())
     return {"tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding, "judges": judges,

@@ -29,6 +29,7 @@ SETUP = {True: STATED, False: OTHERWISE}  # the verdict on a claim about the set
 # kind of claim, which is counted like a verdict.
 COUNTED = (REPRODUCED, SAME, OPEN, DEVIATES, NOT_RUN, APART, STATED, OTHERWISE, UNDECIDABLE)
 DECIMALS = 6  # of numbers in the files of claims
+_QUIET = ConfigDict(hide_input_in_errors=True)  # what a file holds may be private
 # The reason in the verdict APART.
 WHY_APART = "about time, which is another one at every run: `claims_of_time.md` judges it on this machine"
 # The sums of the headline: the name of each, and the verdicts that it counts.
@@ -197,6 +198,31 @@ def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", v
     return verdict, "; ".join(filter(None, reasons))
 
 
+@dataclass(frozen=True)
+class Statement:
+    """The fields of a :class:`~.claims.Claim` that ``claims.json`` has beside those of its verdict."""
+
+    id: str
+    also: tuple[str, ...]
+    place: str
+    kind: str
+    says: str
+    headline: bool
+    printed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Ledger:
+    """The fields of ``claims.json`` (:func:`~.page.make_ledger`) that the results page shows."""
+
+    __pydantic_config__ = _QUIET
+
+    tier: str | None
+    headline: str
+    counts: dict[str, int]
+    claims: list[Statement]
+
+
 def count_verdicts(claims: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, int]]:
     """Count the claims of ``claims.json`` by verdict. Returns the counts in the order of the page, and before them a
     headline that sums them up (``443 claims: 73 measured, ...``)."""
@@ -215,9 +241,10 @@ def read_ledger(settings: Settings, path: Path) -> dict[str, Any] | None:
         return None
     try:
         ledger: dict[str, Any] = json.loads(path.read_bytes())
-        reader = TypeAdapter(list[Verdict], config=ConfigDict(hide_input_in_errors=True))
+        TypeAdapter(_Ledger).validate_python(ledger)
+        reader = TypeAdapter(list[Verdict], config=_QUIET)
         verdicts = reader.validate_python(ledger["claims"])
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         raise ProvenanceError(
             f"{path}: no ledger of claims ({error}); remove it and run `snakemake --cores all claims`"
         ) from error
