@@ -56,8 +56,8 @@ def parse_finish_reason(reason: Any) -> Literal["stop", "length", "refusal"]:
 
 
 def read_openai(answer: Any) -> Completion:
-    """Read the completion in an ``answer`` of OpenAI's chat protocol (an object of the package ``openai``). A refused
-    answer has the text of the refusal. An answer that holds only thoughts has the empty text.
+    """Read the completion in an ``answer`` of OpenAI's chat protocol (an object of the package ``openai``). The text of
+    a refused answer is the refusal, if the model wrote one; that of an answer with thoughts alone is empty.
 
     Raises UnfinishedAnswer for an unknown finish reason, and AttributeError, LookupError or TypeError for an answer of
     another form.
@@ -97,7 +97,8 @@ def read_prompt_logprobs(answer: Any) -> Completion:
     entries = [next(iter(alternatives.items())) for alternatives in choice.prompt_logprobs[1:]]
     ids = tuple(int(token) for token, _ in entries)
     logprobs = tuple(float(entry["logprob"]) for _, entry in entries)
-    return Completion("", ids, logprobs, "length", read_usage(answer))  # "length": any reason of a finished answer
+    # "length" or "stop": the caller only needs a reason that is no refusal.
+    return Completion("", ids, logprobs, "length", read_usage(answer))
 
 
 def continuation_logprobs(continuation: Ids, start: int, ids: Ids, logprobs: Sequence[float]) -> tuple[float, ...]:

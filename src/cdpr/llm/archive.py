@@ -77,7 +77,7 @@ def export_recordings(
     """
     users = _users_by_question(state, systems, credentialed=False)
     private_users = _users_by_question(state, systems, credentialed=True)
-    for question in withheld(state, systems, credentialed):
+    for question in withheld(state, systems, credentialed):  # these count as private too
         private_users[question] = users.pop(question)
     if not users:
         chosen = f" for {', '.join(systems)}" if systems else ""

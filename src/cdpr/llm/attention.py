@@ -1,8 +1,9 @@
 """Attention over keys and values that many sequences share.
 
-The keys and values of a prompt are read once from the prefix cache (:class:`Prompts`). They serve the forward pass over
-the prompt's own new tokens (:class:`Prefill`), and each decoding step of all its completions (:class:`Branches`), which
-own only the keys and values of their sampled tokens.
+The keys and values of a prompt are read once from the prefix cache (:class:`Prompts`). Two kinds of forward passes
+attend to them: that over those tokens of the prompt which are new to the cache (:class:`Prefill`), and each decoding
+step of all completions of the prompt (:class:`Branches`). Completions store only the keys and values of their sampled
+tokens.
 """
 
 import math
@@ -17,11 +18,11 @@ from .prefix_cache import PrefixCache
 from .transformer import Transformer
 
 _MOST_SCORES = 2**20  # attention scores that a prefill computes at a time, so that they fit into the processor's cache
-_MOST_KEYS = 2**18  # elements of the keys that a decoding step reads at a time on a CPU, for the same reason
+_MOST_KEYS = 2**18  # elements of the keys that a decoding step on a CPU reads at a time, so that its cache holds them
 _LARGEST_RATIO = 1.25  # ratio of most to fewest new tokens up to which prompts are padded together
 _MOVED_AT_ONCE = 64  # prompts whose keys are moved at a time, because the copy needs memory
-# If a smaller share of the prompts has unfinished completions, the keys and values of the other prompts are dropped.
-# That saves computation but costs a copy.
+# Where a smaller share of the prompts still has unfinished completions, the keys and values of the other prompts are
+# dropped. That saves computation but costs a copy.
 _LEAST_ALIVE = 0.8
 
 
@@ -65,7 +66,8 @@ class Prompts:
 
     def select(self, rows: Tensor) -> "Prompts":
         """Keep only the keys and values of the prompts ``rows`` (int64 ``[kept]``, ascending) and return them. They are
-        moved to the front of the same memory, which overwrites those of the other prompts."""
+        moved to the front of the same memory, which overwrites those of the other prompts; so this object must not be
+        used any more."""
         for tensor in (*self.keys, *self.values):
             # From front to back: as ``rows`` ascends, no row is overwritten before it is read.
             for start in range(0, len(rows), _MOVED_AT_ONCE):
@@ -77,16 +79,15 @@ class Prompts:
 
 
 class Prefill:
-    """The attention of a prefill: the forward pass over the tokens of ``P`` prompts that are not yet in the prefix
-    cache.
+    """The attention of a prefill: the forward pass over the new tokens of ``P`` prompts.
 
-    It stores the keys and values of these new tokens in the cache ``pool``, reads those of the whole prompts (up to
-    ``T`` tokens) from there into ``prompts``, and lets every new token attend to itself and to all tokens before it.
+    *New* are the tokens of a prompt that are not in the prefix cache, and in any case its last token, whose logits are
+    needed. The forward pass has the new tokens of all prompts *packed* one behind the other in one row, with padding
+    behind them.
 
-    The forward pass has the new tokens of all prompts *packed* one behind the other in one row; prompt p has
-    ``known[p]`` tokens that are in the cache, then new ones. ``slots`` int ``[P, T]`` are the cache slots of its tokens
-    (0: padding), ``write`` int64 ``[packed tokens]`` those of the packed tokens (0: not stored). The last layer gets
-    only one query per prompt. Behind the queries there can be rows of padding.
+    The attention stores the keys and values of the new tokens in the cache, reads those of the whole prompts from
+    there, and lets every new token attend to itself and to all tokens of its prompt before it. In the last layer only
+    the last token of each prompt attends.
     """
 
     def __init__(
@@ -95,10 +96,12 @@ class Prefill:
         """Prepare the attention of a forward pass over the new tokens of ``P`` prompts, *packed* one behind the other
         in one row.
 
-        ``prompts`` gets the keys and values of the whole prompts, of up to ``T`` tokens; ``pool`` is the cache that
-        stores them. ``slots`` int ``[P, T]`` are the cache slots of the prompts' tokens, ``write`` int64 ``[packed
-        tokens]`` those of the packed tokens; 0 stands for padding, and in ``write`` also for tokens that are stored
-        already. The first ``known[p]`` tokens of prompt p are not computed.
+        - ``pool`` is the prefix cache, which stores the keys and values.
+        - ``prompts`` gets the keys and values of the whole prompts, of up to ``T`` tokens.
+        - ``slots`` int ``[P, T]`` are the cache slots of all tokens of the prompts; 0 is padding.
+        - ``write`` int64 ``[packed tokens]`` are the cache slots of the packed tokens; 0 for padding and for tokens
+          that the cache has already.
+        - ``known`` int ``[P]``: the first ``known[p]`` tokens of prompt p are not new; they are not computed.
         """
         arch, device = pool.transformer.architecture, pool.transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
@@ -131,7 +134,7 @@ class Prefill:
 
         ``key`` and ``value`` are ``[packed tokens, kv_heads * head_dim]``, ``query`` and the result ``[packed tokens,
         heads * head_dim]``. In the last layer ``query`` and result have a row for the last token of each prompt
-        instead, then rows of padding.
+        instead, then rows of padding. The results for padding mean nothing.
         """
         keys, values = self.prompts.keys[layer], self.prompts.values[layer]
         self.pool.write(layer, self.write, key, value)
@@ -168,8 +171,11 @@ class Branches:
         no_tokens = prompts.bias.new_empty((len(prompts), arch.kv_heads, 0, arch.head_dim))
         # Of each layer: [cells, kv_heads, room for tokens, head_dim].
         self.keys, self.values = [no_tokens] * arch.layers, [no_tokens] * arch.layers
-        self._gather: Tensor | None = None  # the branch of each cell; None: the branch of the same number
-        # The cell of each row of a batch (branches, then rows that pad it); None: the cell of the same number.
+        # A forward pass has a row for each branch, in the order of branches, then rows of padding. `attend` moves the
+        # rows into the cells of the grid (`_gather`: of each cell the row) and back (`_scatter`: of each row the cell).
+        # `_gather` is None where no cell is empty: then cell c gets row c. `_scatter` is None where moreover there is
+        # no padding: then cells and rows are the same.
+        self._gather: Tensor | None = None
         self._scatter: Tensor | None = None
 
     def advance(self, parent: np.ndarray) -> None:
@@ -199,7 +205,8 @@ class Branches:
         # Whether cells are added, removed or get the content of another cell.
         moves = cells != len(self.keys[0]) or not np.array_equal(source[cell], cell)
         self._make_room(self._on_device(source) if moves else None)
-        # Of each row of a forward pass, which has a row per branch and padding: the cell of its branch.
+        # Of each row of a forward pass, which has a row per branch and padding: the cell of its branch. Padding gets
+        # the result of cell 0, which the caller does not use.
         scatter = np.zeros(self.transformer.padded(len(cell)), dtype=np.int64)
         scatter[: len(cell)] = cell
         is_full = cells == len(cell)  # every cell holds a branch: cells and branches have the same order
@@ -213,14 +220,15 @@ class Branches:
         query to its prompt and its branch. A branch is the sampled tokens that some completions of a prompt share.
 
         ``key`` and ``value`` are ``[rows, kv_heads * head_dim]``, ``query`` and the result ``[rows, heads *
-        head_dim]``: one row per branch, then rows of padding.
+        head_dim]``: one row per branch, then rows of padding, whose results mean nothing.
         """
         cells = len(self.keys[layer])
-        # From rows of branches to cells of the grid.
-        if self._gather is None:  # row r belongs in cell r; the rows behind the cells are padding
+        # From rows to cells of the grid, without the rows of padding.
+        if self._gather is None:  # no cell is empty: row r belongs in cell r
             query, key, value = query[:cells], key[:cells], value[:cells]
         else:
             query, key, value = (t.index_select(0, self._gather) for t in (query, key, value))
+        # The keys and values of the branches' own tokens, beside those of their prompts.
         own = [layers[layer][:, :, : self.length] for layers in (self.keys, self.values)]
         for cached, new in zip(own, (key, value), strict=True):
             # `advance` has made room for the new token behind the others.
@@ -235,7 +243,7 @@ class Branches:
             part_own = [cached[start * self.width : (start + step) * self.width] for cached in own]
             parts.append(_attend(query[some], keys[some], values[some], bias[some], part_own))
         out = torch.cat(parts).view(cells, -1)
-        # Back to rows of branches and padding.
+        # Back to one row per branch, and as many rows of padding as before.
         return out if self._scatter is None else out.index_select(0, self._scatter)
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
@@ -303,9 +311,10 @@ def _make_bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
 
 
 def _divide_into_ranges(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
-    """Divide the prompts of a prefill into ranges (start, stop) that are padded together. Within a range the numbers of
-    new tokens ``fresh`` (int ``[P]``) are similar, so padding wastes little, and all attention scores fit into the
-    processor's cache. ``scores`` is the number of attention scores of one query."""
+    """Divide the prompts of a prefill into ranges of neighbours, which are padded together; returns (start, stop) of
+    each, stop not included. Within a range the numbers of new tokens ``fresh`` (int ``[P]``) are similar, so padding
+    wastes little, and the attention scores of all prompts fit into the processor's cache, unless the range is a single
+    prompt. ``scores`` is the number of attention scores of one query."""
     # The range that is being built: its start, and the fewest and most new tokens of its prompts so far.
     ranges, start, fewest, most = [], 0, fresh[0], fresh[0]
     for index, count in enumerate(fresh.tolist()):

@@ -19,8 +19,9 @@ from .prefix_cache import TOKEN_BYTES, CachedPath, PrefixCache
 from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of the generator splitmix64, 2**64 divided by the golden ratio
-# The grid of branches (attention.Branches) of a chunk, the completions that are decoded together, has at most this many
-# cells for each completion that fits. Cells are empty where prompts have fewer completions than others.
+# A chunk (the completions that are decoded together) has at most `BatchDecoder.rows` completions, and its grid of
+# branches (attention.Branches) at most this many times as many cells. Cells are empty where prompts have fewer
+# completions than others.
 _CELLS_PER_ROW = 4
 _PREFILL_TOKENS = 2048  # about as many new tokens of prompts are computed in one forward pass
 
@@ -113,10 +114,14 @@ def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
 class Batch:
     """Completions to compute together, one per row, with the temperature, top-p and top-k of ``sampling``.
 
-    ``paths`` are the prompts, as bytes (:func:`~cdpr.llm.prefix_cache.as_path`). Each row has an entry in ``prompt``
-    (index into ``paths``; rows of one prompt are adjacent), ``limit`` (most tokens of the completion), ``seed`` and
-    ``sample`` (both for :func:`uniforms`). With ``given`` int ``[rows, longest]`` no token is sampled: these tokens are
-    the completions, and their log-probabilities are computed.
+    ``paths`` are the prompts, as bytes (:func:`~cdpr.llm.prefix_cache.as_path`). Each row has an entry in
+
+    - ``prompt``: the index of its prompt in ``paths``; rows of one prompt are adjacent;
+    - ``limit``: the most tokens of its completion;
+    - ``seed`` and ``sample``: the two numbers from which :func:`uniforms` draws its random numbers.
+
+    With ``given`` int ``[rows, longest]`` no token is sampled: the first ``limit`` tokens of each row are its
+    completion, and their log-probabilities are computed.
     """
 
     sampling: Sampling
@@ -175,7 +180,8 @@ class BatchDecoder:
         self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 
     def run(self, batch: Batch) -> DecodedBatch:
-        """Compute the completions of a batch, in chunks of rows that fit into the memory."""
+        """Compute and return the completions of a batch, in chunks of rows that fit into the memory. After an error the
+        prefix cache is empty."""
         rows, longest = len(batch.prompt), int(batch.limit.max())
         decoded = DecodedBatch(np.zeros((rows, longest), np.int32), np.zeros((rows, longest)), np.zeros(rows, np.int64))
         self.transformer.extend_positions(max(map(len, batch.paths)) // TOKEN_BYTES + longest)
@@ -259,6 +265,7 @@ class _Chunk:
         new_index = np.argsort(order)  # the inverse of ``order``: of each prompt its index in the sorted lists
         self.prompt = new_index[prompt - first]  # of each row
         self.limit = batch.limit[start:stop]
+        # One random number for each row and token.
         self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
 
     def run(self, decoded: DecodedBatch) -> None:
@@ -299,7 +306,8 @@ class _Chunk:
         self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sample the next token of each unfinished row (completion), or take the given one if the batch has given
-        tokens. Returns the tokens, int64 ``[live]``, and their log-probabilities, float64 ``[live]``.
+        tokens. Returns the tokens, int64 ``[live]``, and their log-probabilities, float64 ``[live]``, as :func:`draw`
+        defines them (of given tokens: at temperature 1).
 
         ``logits`` ``[branches, vocab_size]`` are those behind each branch, the tokens that some rows share. ``live``
         are the numbers of the unfinished rows, ``branch`` the branch of each of them, and ``step`` the number of tokens

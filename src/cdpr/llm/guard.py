@@ -101,7 +101,8 @@ def check_disclosure(endpoint: str, credentialed: bool, governance: Governance, 
 
     Returns None where there is nothing to disclose: the cases are open, or the endpoint is on this machine. Returns a
     :class:`Disclosure` where ``governance`` names an agreement for sending credentialed text to another machine. Raises
-    :class:`GovernanceError`, naming the data set ``dataset``, where it names none.
+    :class:`GovernanceError` where it names none, and for an unusable address; the message names the data set
+    ``dataset`` (empty: no data set).
     """
     if is_local(endpoint) or not credentialed:
         return None

@@ -84,8 +84,9 @@ def read_config(folder: str | Path) -> dict[str, Any]:
 
 
 def check_folder(folder: str | Path) -> None:
-    """Check the files of a folder: everything that can be checked without knowing the model's architecture. Raises
-    SettingsError as :func:`read_config` and :func:`stored_tensors`."""
+    """Check the files of a folder, except whether its tensors are those of the architecture in ``config.json``
+    (:func:`~.transformer.read_folder` checks this). Raises SettingsError as :func:`read_config` and
+    :func:`stored_tensors`."""
     read_config(folder)
     stored_tensors(folder)
 

@@ -96,9 +96,9 @@ class PrefixCache:
         self._filled = self._created
 
     def insert(self, path: bytes) -> CachedPath | None:
-        """Put a path (token ids as bytes) into the tree and return it as a :class:`CachedPath`; None where the cache
-        has no room. Its first ``known`` tokens were in the tree; the others get new slots, into which the caller writes
-        their keys and values (:meth:`write`)."""
+        """Put a path (token ids as bytes, not empty) into the tree and return it as a :class:`CachedPath`; None where
+        the cache has no room. Its first ``known`` tokens were in the tree; the others get new slots, into which the
+        caller writes their keys and values (:meth:`write`)."""
         node, at, level, slots_so_far = self._descend(self._root, path)  # ``at``: bytes that the tree has
         known = at // TOKEN_BYTES
         if at < len(path):
@@ -113,7 +113,7 @@ class PrefixCache:
         """Put the path (token ids as bytes) that begins at ``node`` into the tree, such as the sampled tokens behind a
         prompt. Returns the number of its tokens that were there before, and the slots of the others, int32, whose keys
         and values the caller writes (:meth:`write`). There are no slots where the cache has no room."""
-        node, at, level, _ = self._descend(node, path)
+        node, at, level, _ = self._descend(node, path)  # ``at``: bytes that the tree has
         slots = self._allocate((len(path) - at) // TOKEN_BYTES)
         if slots is None or not len(slots):  # no room, or no new token
             return at // TOKEN_BYTES, np.empty(0, np.int32)

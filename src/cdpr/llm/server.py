@@ -236,6 +236,7 @@ class ServedModel(Model):
         # Empty are answers without text. A reply whose only sampled token ended the turn has no text either, but it has
         # a token id: it is a sample like any other.
         is_empty = any(not completion.token_ids and not completion.is_answer for completion in completions)
+        # The first completion has the usage of all (:meth:`OpenAIServer._read_continuations`).
         return _Attempt(completions, completions[0].usage or "unknown", retry=is_empty)
 
     def _log_silence(self, begin: float) -> None:
@@ -247,8 +248,9 @@ class ServedModel(Model):
 
     def _interpret_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
         """Decide what an error of the server means, by its HTTP status, body (parsed JSON, or text) and headers.
-        Returns the attempt. Its result is a completion where the conversation is too long or refused. Otherwise it is
-        an error, which is to be retried if it may pass."""
+        Returns the attempt. Its result is one completion, :data:`TOO_LONG` or :data:`REFUSED`, where the conversation
+        is too long or refused. Otherwise the result is an exception; the request is to be sent again if the error may
+        pass."""
         problem, meaning = f"status {status}", answers.classify_error(status, body)
         if meaning == "no money":
             advice = "the account has no money left, or reached its limit; answers so far are kept"

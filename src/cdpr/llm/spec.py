@@ -140,8 +140,9 @@ class ModelSpec:
         """Check that the model can be used, before any work is done.
 
         Returns a :class:`~.guard.Disclosure` where credentialed text will go to another machine, else None. Raises
-        SettingsError for a model that cannot be opened, and GovernanceError, which names the data set ``dataset``,
-        where no agreement allows the disclosure.
+        SettingsError for a folder whose files cannot be used, and for an address without the name of a model. Raises
+        GovernanceError where no agreement allows the disclosure; its message names the data set ``dataset`` (empty: no
+        data set).
         """
         if self.kind == "folder":
             check_folder(self.where)

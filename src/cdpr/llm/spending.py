@@ -71,8 +71,9 @@ class Spent:
 
 
 class Spending:
-    """The costs of one model, in a database in the folder ``spec.state`` that all processes share. A client calls
-    :meth:`reserve` before each call of the model and :meth:`book` after it. ``label`` names the model in errors."""
+    """The costs of one model, in a database in the folder ``spec.state`` that all processes and models share; so does
+    the budget. A client calls :meth:`reserve` before each call of the model and :meth:`book` after it. ``label`` names
+    the model in errors."""
 
     def __init__(self, spec: ModelSpec, prices: Prices, label: str) -> None:
         """Open the database of costs for the model ``spec`` with these prices; ``label`` names the model in errors."""
@@ -96,7 +97,7 @@ class Spending:
     async def reserve(self, prompt_tokens: int, max_tokens: int) -> int:
         """Reserve the highest possible cost of a call with at most these numbers of tokens of prompt and answer.
         Returns the number of the reservation. Waits while other calls in progress hold the rest of the budget. Raises
-        ModelUnavailable where the budget has no room for the call."""
+        ModelUnavailable where what is spent leaves too little for the call, even if no other call were in progress."""
         needed, system, waits = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get(), 0
         while True:
             number, left, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
@@ -105,7 +106,7 @@ class Spending:
             if waits == 0:
                 message = "%s: %.4f USD of the budget are left, and calls under way hold %.4f: waiting, at most %.0f s"
                 _log.warning(message, self.label, left, reserved, self._lifetime)
-            if waits % _POLLS_BEFORE_CHECK == 0:
+            if waits % _POLLS_BEFORE_CHECK == 0:  # the call of a dead process will never be booked: do not wait for it
                 self._journal.write(_release_dead_reservations)
             waits += 1
             await asyncio.sleep(_POLL)
@@ -188,11 +189,11 @@ def _is_dead(holder: str) -> bool:
 
 
 def _release_dead_reservations(database: sqlite3.Connection) -> None:
-    """End the reservations of processes that died before their call was answered. From now on these calls count as
-    spent, because they may have been billed."""
-    query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"
+    """End the reservations of processes that died before their call was answered, so that no other call waits for them.
+    The money does not become free: these calls count as spent from now on, because they may have been billed."""
+    query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"  # 0: ended here before
     dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
-    # A reservation whose time is over counts as spent (_COSTS); 0, the year 1970, is over for every clock.
+    # A reservation counts as spent once its time is over (_COSTS); 0, the year 1970, is over for every clock.
     database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 

@@ -27,8 +27,8 @@ class ChatTokenizer:
 
     Attributes: ``end_of_turn``, the token id that ends an assistant turn; ``eos_ids``, all token ids that end a
     completion; ``largest_id``, the largest token id. Raises :class:`SettingsError` for a folder without
-    ``tokenizer.json`` or chat template, and for a template that cannot be rendered, exceeds its limits, or does not
-    show assistant turns.
+    ``tokenizer.json`` or chat template, and for a template that cannot be rendered, exceeds its limits, does not show
+    assistant turns, or ends them with anything but a special token.
     """
 
     def __init__(self, folder: str | Path, template: Mapping[str, Any] | None = None) -> None:
@@ -74,8 +74,8 @@ class ChatTokenizer:
         return self._tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=True)
 
     def finish_reason(self, ids: Sequence[int]) -> Literal["stop", "length"]:
-        """Why a sampled completion with the token ids ``ids`` ended: ``stop`` if its last token is an end token, else
-        ``length``."""
+        """Why a sampled completion with the token ids ``ids`` (at least one) ended: ``stop`` if its last token is an
+        end token, else ``length``."""
         return "stop" if ids[-1] in self.eos_ids else "length"
 
     def render(self, messages: Messages) -> str:

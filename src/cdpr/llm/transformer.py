@@ -227,7 +227,7 @@ class Transformer:
     @classmethod
     def from_model(cls, model: Any) -> Self:
         """Make a decoder that shares the parameters of a transformers model, so that it samples with them also after an
-        optimiser has changed them."""
+        optimiser has changed them. Raises SettingsError as :meth:`DecoderConfig.from_config`."""
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)
 
@@ -239,9 +239,10 @@ class Transformer:
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
         """Compute the logits of the next tokens, float32 ``[N, vocab_size]``.
 
-        ``tokens`` and ``positions`` are int64 ``[T]``. ``last`` int64 ``[N]`` are the indices of the tokens behind
-        which logits are needed (None: all, N = T). ``attention`` stores the keys and values of all tokens, and gives
-        each access to its own sequence. In the last layer only the ``last`` tokens have queries, which saves time.
+        ``tokens`` and ``positions`` (each in its own sequence) are int64 ``[T]``; the tokens can be of many sequences.
+        ``last`` int64 ``[N]`` are the indices in ``tokens`` behind which logits are needed (None: all, N = T).
+        ``attention`` stores the keys and values of all tokens, and knows to which sequence each belongs. In the last
+        layer only the ``last`` tokens have queries, which saves time.
         """
         arch = self.architecture
         cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]

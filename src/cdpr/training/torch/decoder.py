@@ -156,8 +156,8 @@ class _Body(nn.Module):
 
         ``past_key_values`` is the cache of earlier tokens, which is extended in place; without one, ``use_cache``
         creates a new one. ``attention_mask`` is True for tokens that are no padding, [B, past + T], or for the tokens
-        to which each token attends, [B, 1, T, past + T]. ``position_ids`` [B, T] are by default the positions after the
-        earlier tokens."""
+        to which each token attends, [B, 1, T, past + T]. It may be None where there is no padding, and no more than one
+        new token or no earlier one. ``position_ids`` [B, T] are by default the positions after the earlier tokens."""
         cache = _Cache(len(self.layers)) if use_cache and past_key_values is None else past_key_values
         past, width = len(cache) if cache else 0, input_ids.shape[1]
         if position_ids is None:
@@ -230,13 +230,16 @@ def _attention_mask(mask: Tensor | None, width: int, past: int) -> Tensor | None
     """Turn the caller's mask into the mask of attention, [B, 1, T, past + T], which is True where a token attends to
     another. Returns None where torch needs no mask, because every token attends to itself and to all before it.
 
-    ``mask`` [B, past + T] is True for tokens and False for padding; None where there is no padding. A mask of four
-    dimensions is a mask of attention already, and returned unchanged. ``width`` is T, the number of new tokens,
-    ``past`` that of earlier ones."""
+    ``width`` is T, the number of new tokens, ``past`` that of earlier ones. ``mask`` [B, past + T] is True for tokens
+    and False for padding. A mask of four dimensions is a mask of attention already, and returned unchanged; so is None,
+    by which the caller says that torch needs no mask: it must not be None for several new tokens behind earlier ones.
+    """
     if mask is None or mask.ndim == 4:
         return mask
-    torch_is_causal = width == 1 or past == 0  # torch's own causal attention knows no earlier tokens
-    if torch_is_causal and bool(mask.all()):
+    # Without padding a single new token attends to everything, and several without earlier ones attend as torch's own
+    # causal mask says. With earlier ones that mask would be wrong: it lets the first new token see only the first key.
+    only_padding_needs_mask = width == 1 or past == 0
+    if only_padding_needs_mask and bool(mask.all()):
         return None
     causal = torch.ones(width, past + width, dtype=torch.bool, device=mask.device).tril(past)
     return causal & mask[:, None, None, :]
