@@ -29,9 +29,9 @@ def true_names(case: CaseRecord) -> list[str]:
 
 async def read_beliefs(policy: Policy, states: Iterable[State], measure: Measure) -> dict[tuple, float]:
     """Compute the policy's belief in the true disease at each state, Phi(s) from 0 to 1. Returns it by
-    :attr:`State.key`; states that occur more than once are read once. ``measure`` says how it is computed from
-    log-probabilities (:data:`Measure`). All requests run at the same time. Raises ModelFailure where the model gives no
-    answer."""
+    :attr:`State.key`. Of states with the same key only the last one is read, whose prompt may have other words.
+    ``measure`` says how a belief is computed from log-probabilities (:data:`Measure`). All requests run at the same
+    time. Raises ModelFailure where the model gives no answer."""
 
     async def read_belief(state: State) -> float:
         """Compute the belief at one state: under ``probability`` the sum of the probabilities of all true names, under

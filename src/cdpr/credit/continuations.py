@@ -343,7 +343,8 @@ async def state_values(
     draws: Draws, group: Sequence[Trajectory], numbers: Sequence[int], return_of: ReturnOf
 ) -> dict[tuple, float]:
     """Estimate V(s) of every state of a group as the mean return of its continuations ``numbers``, drawn to the end of
-    the episode. Returns it by the key of the state. Trajectories that share a state share its value."""
+    the episode. Returns V(s) by the key of the state. Trajectories that share a state share its value. ``return_of``
+    computes a return from correctness and effort. Raises ModelFailure where all continuations of a state failed."""
     states = {state.key: state for trajectory in group for state in trajectory.states}
     returns = await asyncio.gather(*(whole_returns(draws, state, numbers, return_of) for state in states.values()))
     return {key: fmean(by_number.values()) for key, by_number in zip(states, returns, strict=True)}
@@ -352,9 +353,9 @@ async def state_values(
 def group_advantages(
     group: Sequence[Trajectory], values: Mapping[tuple, float], return_of: ReturnOf, decay: float = 0.0
 ) -> list[list[float]]:
-    """Compute the advantages of all decisions of a group by :func:`step_advantages`: returns a list
-    [trajectory][decision]. ``values`` are V(s) by the key of the state; ``decay`` is the lambda of generalised
-    advantage estimation."""
+    """Compute the advantages of all decisions of a group by generalised advantage estimation (:func:`step_advantages`):
+    returns a list [trajectory][decision]. ``values`` are V(s) by the key of the state, ``return_of`` computes a return
+    from correctness and effort. ``decay`` is lambda: at 0 the advantage is r_t + V(s_{t+1}) - V(s_t)."""
     return [step_advantages(episode, [values[s.key] for s in episode.states], return_of, decay) for episode in group]
 
 

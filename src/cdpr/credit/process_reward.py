@@ -33,8 +33,8 @@ def baseline(
     of the candidates A_c(s), ``p_hat`` their estimated probabilities, both by action.
 
     ``rule`` is ``credit.baseline``. Under ``uniform`` the baseline is the mean of the values; under ``policy_weighted``
-    their mean weighted by p_hat; under ``leave_one_out`` their mean without the action ``taken``. Returns None where no
-    candidate is left.
+    their mean weighted by p_hat; under ``leave_one_out`` the mean of all values but that of the action ``taken``.
+    Returns None where no value is left to average.
     """
     actions = [a for a in values if rule != "leave_one_out" or a != taken]
     if not actions:
@@ -213,7 +213,7 @@ class GroupCredit:
     async def _probe(self, key: tuple, node: Node) -> None:
         """Sample next actions at the node ``key``, and add them to its steps, until p_hat has n_s samples
         (``credit.samples``; section "Next-action Sampling"). The group's own actions count towards n_s unless
-        ``credit.own_actions`` is ``apart``."""
+        ``credit.own_actions`` is ``apart``. Where requests fail there are fewer samples."""
         at_hand = len(node.steps) if self.credit.own_actions == "counted" else 0
         if self.credit.samples > at_hand:
             steps = await self._probe_draws(key).draw_steps(node.state, range(self.credit.samples - at_hand))
@@ -252,7 +252,8 @@ class GroupCredit:
         """Estimate the value U_hat of a candidate, and the means from which it follows, for the report. The value is
         None where all requests for it failed."""
         pool, action, in_top_m = candidate.pool, candidate.action, candidate.in_top_m
-        if pool is None:  # a diagnosis costs nothing more, so its utility is the probability that it is right
+        if pool is None:
+            # A diagnosis costs nothing more, so its utility is the probability that it is right: None where unknown.
             return CandidateValue(action, in_top_m, value=candidate.correct, correct=candidate.correct or 0.0)
         ends, own_effort = pool.continuations, candidate.steps[0].effort
         if not ends:

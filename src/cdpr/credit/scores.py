@@ -51,8 +51,9 @@ def process_score(process: ProcessRewards, credit: Credit) -> float:
 def trajectory_score(outcome: float, process: ProcessRewards, credit: Credit) -> float:
     """Compute the score of a trajectory, G(tau) = R_out + beta * sum over S* of R_proc, equation "trajectory score".
 
-    ``outcome`` is R_out (0 or 1), ``process`` R_proc of each decision (None: not selected), both in units of utility.
-    ``credit`` holds beta, and ``aggregate``: ``mean`` takes the mean over S* in place of the sum.
+    ``outcome`` is R_out (0 or 1), ``process`` R_proc of each decision (None: it has none), both in units of utility.
+    S* are the decisions that have a reward. ``credit`` holds beta, and ``aggregate``: ``mean`` takes the mean over S*
+    in place of the sum.
     """
     return outcome + process_score(process, credit)
 
@@ -66,9 +67,9 @@ class CandidateValue:
     says that the action is in the candidate set A_c(s).
 
     Means over the continuations of the action, with the action's own effort: ``correct``, ``tests`` (examinations with
-    a result), ``cost_usd`` and ``infeasible`` requests. Numbers of these continuations: ``suffixes`` were made from the
-    group's own trajectories, ``cached`` come from the cache, ``fresh`` were drawn, and ``failed`` are missing because
-    their request failed.
+    a result), ``cost_usd`` and ``infeasible`` requests. Counts of continuations by their source: ``suffixes`` were made
+    from the group's own trajectories, ``cached`` come from the cache, ``fresh`` were drawn. ``failed`` counts those
+    that are missing because their request failed.
     """
 
     action: ActionKey
@@ -134,9 +135,10 @@ class CreditReport:
 
 @dataclass(frozen=True)
 class CreditRow:
-    """The credit of one group in one iteration (``step``): an element of ``groups`` in a line of the file
-    ``credit.jsonl.gz``. ``outcomes`` says which trajectories were right, ``process[i][t]`` is R_proc of decision t of
-    trajectory i. A row has names of examinations and token ids of replies, so the file must stay with the cases."""
+    """The credit of one group in one iteration (``step``, from 1): an element of ``groups`` in a line of the file
+    ``credit.jsonl.gz``. ``case`` is the identifier of the case. ``outcomes`` says which trajectories were right,
+    ``process[i][t]`` is R_proc of decision t of trajectory i (None: it has none). A row has names of examinations and
+    token ids of replies, so the file must stay with the cases."""
 
     step: int
     case: str
@@ -205,8 +207,10 @@ def verdicts(correct: Sequence[float]) -> str:
 
 
 def summarise_episodes(trajectories: Sequence[Trajectory], weights: Utility, tests: Tests) -> dict[str, float]:
-    """Compute the means over episodes, by name: accuracy, issued examinations (``aen``), US dollars (``aec``),
-    infeasible requests (``n_na``), items of the physical examination, utility, forced diagnoses, and turns."""
+    """Compute the means over episodes, by name: ``accuracy`` and the share of ``forced`` diagnoses (0 to 1), issued
+    examinations (``aen``), US dollars (``aec``), infeasible requests (``n_na``), items of the ``physical`` examination,
+    ``utility`` and ``turns``. ``weights`` and ``tests`` are the settings of the utility. Raises StatisticsError without
+    episodes."""
     efforts = [t.effort() for t in trajectories]
     return {
         "accuracy": fmean(t.correct for t in trajectories),

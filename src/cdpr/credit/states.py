@@ -95,7 +95,7 @@ def display_key(step: Step) -> ActionKey:
 
 def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
     """Estimate p_hat(a | s): the share of each action among the sampled ``actions``, by action, in order of first
-    appearance."""
+    appearance; empty without samples."""
     counts = Counter(actions)
     total = counts.total()
     return {action: count / total for action, count in counts.items()}
@@ -166,11 +166,13 @@ def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[
 
 
 def states_to_probe(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
-    """Find the keys of the states whose uncertainty has to be measured, which costs samples.
+    """Find the keys of the states whose uncertainty has to be measured, which costs samples: all states that could be
+    selected, the cache-disagreed ones included.
 
     ``trajectories`` has for each trajectory the keys of its states, ``disagreed`` the keys of the cache-disagreed ones.
-    At most ``limit`` states of a trajectory will be selected (None: any number), disagreed ones first. Where these
-    alone reach the limit, no other state of the trajectory can be selected, so the others need no measurement for it.
+    At most ``limit`` states of a trajectory will be selected (None: any number), disagreed ones first. Where the
+    disagreed states of a trajectory alone reach the limit, none of its other states can be selected for it; such a
+    state is measured only if another trajectory that visits it needs it.
     """
     keys_to_probe: set[tuple] = set()
     for keys in trajectories:
@@ -186,8 +188,9 @@ def select_states(
     """Select the states of one trajectory for credit, S*(tau): returns their keys (equation "unified selection").
 
     ``keys`` are those of the trajectory's states. Selected are the states in ``disagreed``, at which trajectories act
-    and end differently (S_cache), and those in ``uncertain``, at which the policy is uncertain (S_ent). Where they are
-    more than ``limit``, disagreed ones come first, and then the most uncertain by ``uncertainty``, U(s) by key."""
+    and end differently (S_cache), and those in ``uncertain``, at which the policy is uncertain (S_ent), in the order of
+    ``keys``. With a ``limit`` they are at most so many: the disagreed states first, then the others, in each group the
+    most uncertain first by ``uncertainty``, which is U(s) by key; None is no limit."""
     selected = [key for key in keys if key in disagreed or key in uncertain]
     if limit is None:
         return selected

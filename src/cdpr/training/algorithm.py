@@ -53,9 +53,10 @@ def group_relative(scores: "torch.Tensor", normalise: str = "group_std") -> "tor
 class Context:
     """Everything that an algorithm can use in a training run.
 
-    ``settings`` has only those settings that the algorithm lists in its attribute ``reads``. ``environment`` answers
-    requests for examinations and judges diagnoses. ``policy`` is the policy in training; ``load_frozen_policy()`` loads
-    a policy with the initial weights, which never change. ``seed`` is the seed of the run.
+    ``settings`` are those of the run; :func:`open_algorithm` removes the ones that the algorithm does not declare
+    (:attr:`Algorithm.reads`). ``environment`` answers requests for examinations and judges diagnoses. ``policy`` is the
+    policy in training; ``load_frozen_policy()`` loads a policy with the initial weights, which never change. ``seed``
+    is the seed of the run.
 
     The other three fields are set with the engine ``torch`` only: the training ``cases``, the number of ``steps``
     (iterations) of the run, and ``load_initial_model()``, which returns a new torch module with the initial weights.
@@ -187,8 +188,8 @@ class Algorithm(ABC):
 
     @classmethod
     def scoring_policies(cls, settings: Settings) -> set[str]:
-        """Return which policies compute log-probabilities of given replies under these settings: a set of ``current``
-        (the policy in training) and ``frozen`` (the initial policy), by default empty."""
+        """Return which policies compute log-probabilities of given replies under these settings: a set that can hold
+        ``current`` (the policy in training) and ``frozen`` (the initial policy); by default it is empty."""
         return set()
 
     @functools.cached_property
@@ -268,7 +269,8 @@ def repeat_over_decisions(advantages: Sequence[float], group: Group) -> list[lis
 
 def standardise(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     """Standardise the numbers in ``rows`` together: each x becomes (x - mean) / (deviation + 1e-6), with one mean and
-    one population standard deviation for all rows. Returns rows of the same lengths."""
+    one population standard deviation for all rows. Returns rows of the same lengths. Raises StatisticsError where no
+    row has a number."""
     values = [x for row in rows for x in row]
     mean, deviation = fmean(values), pstdev(values)
     return [[(x - mean) / (deviation + EPSILON) for x in row] for row in rows]

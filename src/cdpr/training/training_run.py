@@ -163,12 +163,13 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
 
 def open_training_log(state: Path, run: str = "") -> Log:
     """Open the file of metrics in the folder ``state`` of an unfinished run. Returns a function that appends a row of
-    metrics to the file; it also prints every fifth step and every validation, after the name ``run``."""
+    metrics to the file. It also prints the rows of every fifth step and of every validation; the printed lines begin
+    with ``run``, the name of the run."""
     append_to_file = MetricsLog(state / METRICS)
 
     def append(row: Mapping[str, Any]) -> None:
-        """Append a row of metrics to the file; print it if it is of every fifth step or of a validation, or if training
-        diverged."""
+        """Append a row of metrics to the file. Print it if its step is a multiple of :data:`_PRINT_EVERY`, or if it is
+        of a validation; if training diverged, print that instead."""
         append_to_file(row)
         if "diverged" in row:
             print(f"{run}  diverged at step {row['step']}: the run ends with the weights before it")

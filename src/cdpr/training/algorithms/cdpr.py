@@ -25,7 +25,8 @@ class Cdpr(Algorithm):
     selected states. R_out is 1 for a right diagnosis and else 0; R_proc is the counterfactual process reward of a
     decision.
 
-    With ``credit.level: step`` the advantage is that of R_out, and each decision adds its own beta R_proc."""
+    With ``credit.level: step`` the advantage of a decision is the group-relative R_out of its trajectory plus its own
+    beta R_proc, divided by ``credit.step_scale``."""
 
     reads = ("training.normalise", "utility", "credit")
 
@@ -50,7 +51,7 @@ class Cdpr(Algorithm):
         process, outcomes = credit.report.process, [outcome_reward(trajectory) for trajectory in group]
         if self.credit.level == "step":
             totals, advantages = outcomes, self.normalise_scores(outcomes)
-        elif self.credit.normalise == "apart" and self.credit.beta > 0:
+        elif self.credit.normalise == "apart" and self.credit.beta > 0:  # with beta = 0 P does not count in any way
             beta = self.credit.beta
             # P of each trajectory; ``process_score`` is beta P.
             sums = [scores.process_score(rewards, self.credit) / beta for rewards in process]
@@ -62,6 +63,7 @@ class Cdpr(Algorithm):
             totals = [scores.trajectory_score(r, p, self.credit) for r, p in zip(outcomes, process, strict=True)]
             advantages = self.normalise_scores(totals)
         correct = [trajectory.correct for trajectory in group]
+        # The record counts iterations from 1.
         record = CreditRow(iteration + 1, group[0].case.note_id, correct, process, credit.report.states)
         decisions = repeat_over_decisions(advantages, group)
         return _CreditedGroup(decisions=decisions, scores=totals, record=record, credit=credit)

@@ -31,8 +31,8 @@ class VinePpo(Algorithm):
         return GroupAdvantages(decisions=group_advantages(group, values, self.return_of), counts=counts)
 
     def finish_batch(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Divide the advantages by their standard deviation over all decisions of the batch, in place; returns its
-        metrics."""
+        """Divide the advantages by their standard deviation over all decisions of the batch, in place; where it is 0
+        they stay as they are. Returns the metrics of the batch."""
         scale = pstdev([a for group in batch for trajectory in group.decisions for a in trajectory]) or 1.0
         for group in batch:
             group.decisions = [[a / scale for a in trajectory] for trajectory in group.decisions]

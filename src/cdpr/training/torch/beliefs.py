@@ -34,7 +34,7 @@ class Branch(NamedTuple):
 def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]) -> dict[int, str]:
     """Map the first token of each name to the name, the most frequent name first. ``names`` can have a name many times;
     ``first_token(name)`` returns the first token of a name. Of several names with the same first token only the most
-    frequent is kept, because the distribution of the next token cannot distinguish them."""
+    frequent is kept, because the distribution of the next token cannot distinguish them; the others have no entry."""
     counts = Counter(names)
     name_of_token: dict[int, str] = {}
     for name in sorted(counts, key=lambda name: (-counts[name], name)):  # equally frequent names in alphabetical order
@@ -59,7 +59,8 @@ def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Seque
         batch = [branches[number] for number in numbers]
         ids, is_token = _pad([branch.ids for branch in batch], device)
         start = torch.tensor([branch.start for branch in batch], device=device)
-        past, width = max(branch.start for branch in batch), ids.shape[1]  # cached tokens; tokens of a branch
+        # The numbers of cached tokens and of new ones in each row, both with padding.
+        past, width = max(branch.start for branch in batch), ids.shape[1]
         # A token of a branch attends to the tokens of its context before ``start``, and to those of the branch so far.
         attends = torch.ones(len(batch), 1, width, past + width, dtype=torch.bool, device=device)
         attends[..., :past] = (torch.arange(past, device=device) < start[:, None])[:, None, None]
@@ -164,9 +165,9 @@ class Critic(torch.nn.Module):
         generator: torch.Generator,
     ) -> float:  # fmt: skip
         """Remember N states (``log_beliefs`` [N, D], ``requested`` [N, E]) with the observed values ``gains`` [N, E] of
-        their examinations, NaN where a value is not known. Then take some optimiser steps on batches of the remembered
-        states, drawn by ``generator``, at the share ``rate_share`` of the peak learning rate. Returns the mean loss; 0
-        where no drawn state has a value."""
+        their examinations, NaN where a value is not known. Then take up to :data:`_STEPS` optimiser steps on batches of
+        the remembered states, drawn by ``generator``, at the share ``rate_share`` of the peak learning rate. Returns
+        the mean loss; 0 where no drawn state has a value."""
         self.inputs = torch.cat([self.inputs, _critic_inputs(log_beliefs, requested)])[-_MEMORY_SIZE:]
         self.gains = torch.cat([self.gains, gains])[-_MEMORY_SIZE:]
         self.adam.learning_rate = self.rate * rate_share

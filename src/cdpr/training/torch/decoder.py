@@ -199,7 +199,7 @@ class Decoder(nn.Module):
             for module in model.model.modules():
                 if isinstance(module, nn.Linear | nn.Embedding):
                     nn.init.normal_(module.weight, 0.0, config["initializer_range"])
-            with torch.no_grad():
+            with torch.no_grad():  # the embedding of padding is 0, as in transformers
                 model.lm_head.weight[config["pad_token_id"]].zero_()
         return model
 

@@ -31,13 +31,14 @@ Batch = Sequence[Sequence[Sample]]
 def train(
     trainer: "Trainer", state: Path, log: Log | None = None, record: Log | None = None, steps: int | None = None
 ) -> None:
-    """Train until the last step of the run, or until step ``steps``. An interrupted training resumes from the
-    checkpoint in the folder ``state``, with the same result to the byte.
+    """Train until ``steps`` iterations are done, counted from the beginning of the run; None: all iterations of the
+    run. An interrupted training resumes from the checkpoint in the folder ``state``, with the same result to the byte.
 
-    ``log`` is called with a row of metrics every iteration; by default it appends the row to a file in ``state`` and
-    prints the learning curve. ``record`` is called with the credit of every iteration (process rewards, say), where the
-    algorithm records it. An advantage or gradient that is not finite ends the run: the weights remain those before that
-    step, and the last row says ``diverged``. Source: paper, section "Policy Update".
+    ``log`` is called with a row of metrics after every iteration, and before the first one of a new run; by default it
+    appends the row to a file in ``state`` and prints the learning curve. ``record`` is called with the credit of every
+    iteration (process rewards, say), where the algorithm records it. An advantage or gradient that is not finite ends
+    the run: the weights remain those before that iteration, and the last row says ``diverged``. Source: paper, section
+    "Policy Update".
     """
     training, checkpoint, log = trainer.settings.training, state / "checkpoint.pt", log or open_training_log(state)
     steps = trainer.run.steps if steps is None else steps
@@ -54,7 +55,7 @@ def train(
             logging.getLogger(__name__).warning("%s", message)
             log(trainer.progress | {"step": trainer.step + 1, "diverged": True})
             break
-        gc.collect()
+        gc.collect()  # the stage has switched automatic collection off
         last = trainer.step == steps
         if trainer.run.validation and (last or trainer.step % training.validate_every == 0):
             row |= trainer.validate()
@@ -66,7 +67,7 @@ def train(
 def iterate(trainer: "Trainer", record: Log | None = None) -> dict[str, Any]:
     """Run one iteration, from rollouts to optimiser steps; returns its row of metrics. ``record`` is called with the
     credit of the iteration, where the algorithm records it. Raises FloatingPointError for an advantage or gradient that
-    is not finite."""
+    is not finite; the weights are then those before the call."""
     begin, tokens, calls = trainer.clock(), trainer.generated_tokens, trainer.environment.calls.copy()
     trainer.clear_caches()
     # Roll out: a group of episodes for each case of the batch.
@@ -107,9 +108,9 @@ def update(
     model: torch.nn.Module, optimizer: AdamW, groups: Batch, training: Training, progress: float = 0.0
 ) -> dict[str, float]:
     """Update the policy on a batch, one optimiser step per mini-batch and inner epoch. ``groups`` has the samples of
-    each group. Returns the metrics of :func:`_take_step`, as means over these steps, by name.
+    each group. Returns the metrics of :func:`_take_step`, as means over these steps, by name; empty without groups.
 
-    ``progress`` is the share of the run's steps that are done; with ``training.schedule: cosine`` it lowers the
+    ``progress`` is the share of the run's iterations that are done; with ``training.schedule: cosine`` it lowers the
     learning rate. Raises FloatingPointError for a gradient that is not finite; the weights are then those before the
     call."""
     decay = (1 + math.cos(math.pi * progress)) / 2 if training.schedule == "cosine" else 1.0
@@ -118,6 +119,7 @@ def update(
     mini_batches = [groups[start : start + size] for start in range(0, len(groups), size)] * training.inner_epochs
     model.train()
     try:
+        # A single step that fails has not changed the weights yet, so there is nothing to restore.
         with restore_on_error(model, enabled=len(mini_batches) > 1):
             rows = [_take_step(model, optimizer, mini_batch, training) for mini_batch in mini_batches]
     finally:
@@ -134,7 +136,7 @@ def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training
     tokens = sum(len(sample.old_logprobs) for sample in samples)
     total_weight = math.fsum(weight for sample in samples for weight in sample.weights)
     # The loss is the weighted sum over tokens, divided by this number.
-    divisor = (total_weight if training.loss_aggregation == "token_mean" else len(samples)) or 1.0
+    divisor = (total_weight if training.loss_aggregation == "token_mean" else len(samples)) or 1.0  # not by 0
     loss_sum = clipped = max_drift = 0.0
     model.zero_grad(set_to_none=True)
     # Sum the gradients of all micro-batches.

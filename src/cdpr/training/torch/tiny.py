@@ -41,7 +41,7 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     free = vocab_size - added - len(alphabet)  # tokens that are left for phrases and BPE
     if free < 0:
         raise ValueError(f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {added} added tokens")
-    # Count phrases: the most frequent become tokens.
+    # Count phrases: the most frequent become tokens. (A phrase of one byte is a token already.)
     by_phrase = pre_tokenizers.Split(Regex(_PHRASES), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     counts = _count_phrases(corpus, by_phrase)

@@ -87,16 +87,16 @@ class Trainer:
             sampler.refresh()
 
     def validate(self) -> dict[str, Any]:
-        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics. The time and the
-        tokens of a validation do not count as training."""
+        """Evaluate the policy with greedy decoding on the validation cases; returns a row of metrics, with the progress
+        of the training so far. The time and the tokens of a validation do not count as training."""
         self.sampler.refresh()
         agent = self.run.make_agent(self.sampler, temperature=0.0)
         episodes = run_async(run_episodes(self.environment, agent, self.run.validation, VALIDATION_SEED))
         return self.progress | self.run.validation_metrics(episodes)
 
     def advance(self, seconds: float, tokens: int) -> None:
-        """Count one finished iteration, and add its ``seconds`` and its generated ``tokens`` to the totals of the
-        run."""
+        """Count one finished iteration, and add its ``seconds`` (of :attr:`clock`) and its generated ``tokens`` to the
+        totals of the run."""
         self.step, self.seconds, self.tokens = self.step + 1, self.seconds + seconds, self.tokens + tokens
 
     @property
@@ -110,7 +110,7 @@ class Trainer:
         return sum(sampler.counters.generated_tokens for sampler in self.samplers)
 
     def save(self, folder: Path) -> None:
-        """Write the policy in training to ``folder`` as a Hugging Face folder."""
+        """Write the policy with its present weights to ``folder`` as a Hugging Face folder."""
         save_policy(self.model, self.run.policy, folder)
 
     def state_dict(self) -> dict[str, Any]:

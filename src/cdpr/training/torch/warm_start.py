@@ -84,12 +84,13 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
 
 
 def warm_start(cases: Iterable[CaseRecord], folder: Path, settings: Settings | None = None) -> Path:
-    """Train a policy to imitate simulated clinicians on cases of the synthetic hospital; writes it to ``folder`` as a
-    Hugging Face folder, and returns ``folder``. Unfinished work is in FOLDER.state, from which the same call resumes
-    after a kill.
+    """Train a policy to imitate simulated clinicians on all of ``cases``, which are of the synthetic hospital; writes
+    it to ``folder`` as a Hugging Face folder, and returns ``folder``. Unfinished work is in FOLDER.state, from which
+    the same call resumes after a kill.
 
-    The policy is the tiny one unless ``policy.model`` names a folder. Raises KeyError for cases of another hospital,
-    whose diseases the clinicians do not know. Source: docs/deviations.md, D20.
+    The policy is the tiny one unless ``policy.model`` names a folder. Without ``settings`` the defaults are used.
+    Raises KeyError for cases of another hospital, whose diseases the clinicians do not know. Source:
+    docs/deviations.md, D20.
     """
     settings = settings or Settings()
     by_dataset: dict[str, list[CaseRecord]] = defaultdict(list)
@@ -299,8 +300,8 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
-    """Divide demonstrations into batches of ``size`` in an order that depends on ``seed``. Within random blocks of 32
-    batches they are sorted by length, so that the demonstrations of a batch need little padding."""
+    """Divide demonstrations into batches of ``size`` (fewer in the last one) in an order that depends on ``seed``.
+    Within random blocks of 32 batches they are sorted by length, so that those of a batch need little padding."""
     rng, order, batches = random.Random(seed), list(demonstrations), []
     rng.shuffle(order)
     block_size = size * 32

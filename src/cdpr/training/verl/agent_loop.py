@@ -53,13 +53,14 @@ class DiagnosticLoop(AgentLoopBase):
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
         """Create verl's loop without passing ``hf_model_type`` on. By this type verl would choose how it joins the
-        turns of a chat; here all prompts are built by us."""
+        turns of a chat; here :class:`~cdpr.environment.PromptBuilder` builds all prompts."""
         super().__init__(*args, **kwargs)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
         """Run one episode and return it in verl's format. ``row`` is a row of :class:`~.session.Schedule`, which says
         which case it is, with two fields of verl: ``uid``, the name of the group, and ``session_id``, the number of the
-        episode in the group. verl's ``sampling_params`` are not used: the settings of the run say how to sample."""
+        episode in the group. verl's ``sampling_params`` are not used: training samples as the settings of the run say,
+        validation decodes greedily."""
         run = read_session(self.data_config.cdpr_session).run
         cases = getattr(run, row["part"])  # ``run.train`` or ``run.validation``
         case = cases[int(row["case_index"])]
@@ -102,6 +103,7 @@ def _episode_output(turns: Sequence[Turn], versions: set[int], limit: int | None
     """Make verl's output from the turns of an episode: the first prompt, then the replies and the observations between
     them, of which only replies have a loss. At most ``limit`` tokens after the first prompt are kept. ``versions`` are
     the versions of the weights that wrote the replies."""
+    # The last prompt holds the first prompt and everything between it and the last reply.
     prompt, last = turns[0].prompt_ids, turns[-1]
     logprobs = align_with_response(turns, [turn.logprobs for turn in turns], limit)
     return EpisodeOutput(
@@ -126,8 +128,8 @@ def _log_stack(message: str, error: Exception) -> None:
 @dataclass
 class _Group:
     """The episodes of one case in one iteration. ``uid`` is verl's name of the group, ``row`` its row in the schedule,
-    ``members`` has its episodes by number. ``done`` is set when the group has been scored; ``scored`` has its
-    advantages then, or None if it failed."""
+    ``members`` has its episodes by number. ``done`` is set when all episodes have ended and scoring is over;
+    ``scored`` has the group's advantages then, or None if an episode or the scoring failed."""
 
     uid: str
     row: int
@@ -149,7 +151,8 @@ class BatchAdvantages:
 
     ``advantages`` has for each row one value per token: the advantage times the token's weight in the loss. ``weights``
     has for each row the sum of these weights; it is empty for an algorithm without alternatives, where all are 1. Rows
-    of failed groups are missing. ``rollouts`` are metrics of the episodes, ``metrics`` those of the algorithm.
+    of failed groups are missing: they have the advantage 0. ``rollouts`` are metrics of the episodes, ``metrics`` those
+    of the algorithm.
     """
 
     rollouts: dict[str, float] = field(default_factory=dict)
@@ -180,9 +183,10 @@ class GroupHook:
         self.record = MetricsLog(self.session.state / CREDIT)
 
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
-        """Called by verl after an episode. An episode of training waits here until its group is scored; then it is
-        passed to verl with its alternatives as further rows. An episode of validation (``validate``) is kept for its
-        metrics."""
+        """Called by verl after an episode, with the ``row`` of the schedule. An episode of training waits here until
+        its group is scored; then the episode and its alternatives are passed to verl's method, each as a row of the
+        batch, and the result of that method is returned. An episode of validation (``validate``) is passed on at once,
+        and kept for :meth:`finish_validation`."""
         if validate:
             self.validation[int(row["index"])] = output
         else:
@@ -205,7 +209,8 @@ class GroupHook:
 
     async def _score_group(self, group: _Group) -> None:
         """Compute the advantages of a complete group, and add its alternatives to the episodes from which they branch
-        off. A group with a failed episode gets no advantages. If scoring fails, all its episodes count as failed."""
+        off. A group with a failed episode is not scored. If the scoring fails, all episodes of the group count as
+        failed."""
         trajectories = list(group.trajectories().values())
         if len(trajectories) < len(group.members):
             return
@@ -223,16 +228,18 @@ class GroupHook:
             member.alternatives.append(output)
 
     def finish_validation(self) -> dict[str, Any]:
-        """Return the metrics of the validation that has just ended, with the verdict of each case, and begin a new
-        one."""
+        """Return the metrics of the validation that has just ended (:meth:`TrainingRun.validation_metrics`), and forget
+        its episodes."""
         outputs = [self.validation[index] for index in sorted(self.validation)]
         self.validation = {}
         return self.session.run.validation_metrics([output.trajectory for output in outputs])
 
     def finish_batch(self, uids: Sequence[str]) -> BatchAdvantages:
-        """Complete the advantages of the groups ``uids``, in the order of the schedule, and record their credit.
-        Returns the advantages with the metrics of the batch; the groups are forgotten."""
-        # Metrics of all episodes, also of failed ones; ``response_mask`` is 1 for each token that was sampled.
+        """Complete the advantages of a batch after all its groups were scored, and record their credit. ``uids`` are
+        verl's names of the groups, in any order. Returns the advantages with the metrics of the batch; the groups are
+        forgotten. Raises FloatingPointError where an advantage is not finite."""
+        # Metrics of all episodes, whether or not their group was scored, in the order of the schedule, as in the torch
+        # engine. ``response_mask`` is 1 for each token that was sampled.
         groups = sorted((self.groups.pop(uid) for uid in uids), key=lambda group: group.row)
         outputs = [output for group in groups for _, output in sorted(group.members.items())]
         trajectories = [output.trajectory for output in outputs if output.trajectory is not None]
@@ -253,7 +260,7 @@ class GroupHook:
             _add_rows(batch, group, credit)
         if not self.algorithm.extra_samples:
             batch.weights = {}
-        if line := credit_record(groups[0].iteration + 1, scored):
+        if line := credit_record(groups[0].iteration + 1, scored):  # the file counts iterations from 1
             self.record(line)
         return batch
 
@@ -272,14 +279,15 @@ def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) ->
 
     def add_row(key: str, turns: Sequence[Turn], advantages: Sequence[Any], weights: Sequence[Any], length=None):
         """Add the row ``key``: for each token after the first prompt its advantage times its weight, and for the row
-        the sum of its weights, by which the loss is normalised. ``advantages`` and ``weights`` have an entry for each
-        turn: a number for all tokens of its reply, or one per token. The row is cut to ``length`` tokens, if given."""
+        the sum of its weights, by which the loss is divided. ``advantages`` and ``weights`` have an entry for each
+        turn: a number for all tokens of its reply, or a tuple with one per token. Only the first ``length`` tokens are
+        kept; None keeps all."""
         a_by_token = align_with_response(turns, expand_to_tokens(turns, advantages), length)
         w_by_token = align_with_response(turns, expand_to_tokens(turns, weights), length)
         batch.advantages[key] = [advantage * weight for advantage, weight in zip(a_by_token, w_by_token, strict=True)]
         batch.weights[key] = math.fsum(w_by_token)
 
-    # The trajectories, then their alternatives, numbered from 1.
+    # The trajectories, cut as their outputs were; then their alternatives, numbered from 1.
     for number, trajectory in group.trajectories().items():
         turns, length = [step.turn for step in trajectory.steps], len(group.members[number].response_ids)
         add_row(f"{group.uid}_{number}_0", turns, scored.decisions[number], scored.weights[number], length)
@@ -313,13 +321,17 @@ def ray_options(url: str | None) -> dict[str, Any]:
 
 
 class ScheduledBatch(ReplayBuffer):
-    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``), which returns a batch in the order of
-    the schedule. In the order in which episodes end, the first mini-batch would have the short ones, and sums of floats
-    would differ between runs."""
+    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``), with each batch in the order of the
+    schedule. verl's own batches are in the order in which episodes end: the first mini-batch would have the short
+    ones, and sums of floats would differ between runs."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Take ``batch_size`` finished groups from the buffer. Returns verl's metrics and the batch, with the names of
-        its rows sorted by row of the schedule, number of the episode in its group, and number of the output."""
+        """Take ``batch_size`` groups whose episodes have all ended from the buffer, and wait until there are as many.
+        Called by verl: ``partition_id`` is ``train`` or ``val``, ``global_steps`` is the step of the training. Returns
+        the batch, which has the names of its rows, and verl's metrics of the buffer.
+
+        The rows are sorted by their case's row in the schedule, then by the number of the episode in its group, then by
+        the number of the output: 0 is the episode, alternatives follow from 1."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
         sort_keys = []

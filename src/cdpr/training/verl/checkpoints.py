@@ -69,7 +69,8 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: 
 
 
 def link_policy(policy: Path, out_dir: Path) -> None:
-    """Copy the folder ``policy`` to ``out_dir``, by hard links where the file system supports them."""
+    """Copy the folder ``policy`` to ``out_dir``, by hard links where the file system supports them. Files are copied
+    where it does not, for example because the two folders are on different disks."""
     try:
         shutil.copytree(policy, out_dir, copy_function=os.link)
     except OSError:

@@ -128,7 +128,7 @@ def check_settings(settings: Settings) -> None:
         "prompts_per_batch, mini_batch_prompts or group_size",
     )
     if verl.without_gpu:
-        return
+        return  # there is no GPU memory to plan
     memory = memory_plan(settings)
     refuse(
         memory.model.heads % verl.tensor_parallel,
@@ -138,8 +138,8 @@ def check_settings(settings: Settings) -> None:
 
 
 def why_not_run(settings: Settings) -> str:
-    """Say why the engine verl cannot run a training with these settings, and what it would need where the algorithm
-    says so; empty where it can."""
+    """Say why the engine verl cannot run a training with these settings, followed by ``Algorithm.missing``, which says
+    what the engine lacks. Returns an empty text where the engine can run it."""
     algorithm = algorithm_class(settings.training.algorithm)
     try:
         check_required(algorithm, settings)
@@ -158,9 +158,12 @@ def refuse(wrong: object, message: str) -> None:
 def write_plan(
     settings: Settings, policy: Path, state: Path, columns: Mapping[str, Settings], runs: Sequence[Settings]
 ) -> str:
-    """Write the text that ``cdpr plan_training`` prints: memory, time, and verl's configuration. ``columns`` are the
-    settings whose times are compared, by the name of their column, GRPO's first. ``runs`` are the settings of all
-    trainings of the target ``reproduce_paper``. Raises SettingsError as :func:`translate_settings`."""
+    """Write the text that ``cdpr plan_training`` prints for the training with these ``settings``, whose initial policy
+    is in the folder ``policy`` and whose unfinished work would be in ``state``: memory, time, and verl's configuration.
+
+    ``columns`` are the settings whose times are compared, by the name of their column, GRPO's first. ``runs`` are the
+    settings of all trainings of the target ``reproduce_paper``. Raises SettingsError for settings with which verl
+    cannot run, or whose memory does not fit."""
     configuration = ["", "# verl", *hydra_arguments(translate_settings(settings, policy, state))]
     if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", *configuration])

@@ -110,8 +110,8 @@ class StepEstimate(NamedTuple):
 
 
 def estimate_step(settings: Settings) -> StepEstimate:
-    """Estimate the time and the work of a training step under these settings. Raises SettingsError where the model has
-    no ``config.json``.
+    """Estimate the time and the work of a training step under these settings. Raises SettingsError where the model's
+    ``config.json`` is missing or of another kind of model (:func:`~.memory.model_size`).
 
     Decoding is limited by memory bandwidth, because every token reads the weights and the keys and values of its
     sequence; prompts and updates are limited by arithmetic. Both reach a share of the numbers in a GPU's data sheet.
@@ -128,7 +128,8 @@ def estimate_step(settings: Settings) -> StepEstimate:
 
 
 def _has_reader(settings: Settings) -> bool:
-    """Whether the algorithm of these settings trains a second model, a reader (only record_critic does)."""
+    """Whether the algorithm of these settings trains a second model, a reader. Only ``record_critic`` does, and only
+    its options have the field ``examinations``."""
     return hasattr(algorithm_options(settings), "examinations")
 
 
@@ -141,7 +142,7 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
     # Rollouts: an opening is cached for its group; every result is read once.
     prompt = training.prompts_per_batch * behaviour.opening + trajectories * (turns - 1) * behaviour.result
     work = {"rollouts": ServerWork(trajectories, decisions * behaviour.reply, prompt, decisions, trajectories)}
-    if "credit" in algorithm_class(training.algorithm).reads:
+    if "credit" in algorithm_class(training.algorithm).reads:  # CDPR
         work |= _credit_work(settings, behaviour, trajectories)
     elif per_state := getattr(algorithm_options(settings), "continuations", 0):
         # Continuations of every state to the end of its episode, which is (turns + 1) / 2 replies away on average.
@@ -259,7 +260,8 @@ def _count_gpus(settings: Settings) -> int:
 
 def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
     """Write a table, as lines, that compares the time of a step and of the whole run under several settings.
-    ``columns`` has the settings by the name of their column, GRPO's first."""
+    ``columns`` has the settings by the name of their column; the first one, GRPO's, is that to which others are
+    compared."""
     import pandas as pd
 
     steps = {name: estimate_step(settings) for name, settings in columns.items()}

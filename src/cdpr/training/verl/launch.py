@@ -103,7 +103,8 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
 
 
 def _check_installed(verl: Verl) -> None:
-    """Raise SettingsError where verl, its rollout server, a GPU, a C compiler or FlashAttention is missing."""
+    """Raise SettingsError where verl is missing; unless the run works without a GPU, also where its rollout server, a
+    GPU, a C compiler, or FlashAttention (if the settings choose it) is missing."""
     import torch
 
     refuse(
@@ -192,7 +193,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
     try:
         yield
     except KeyboardInterrupt:
-        if not problems:
+        if not problems:  # the user's own interrupt, not that of ``wake``
             raise
     finally:
         ended.set()
@@ -229,9 +230,9 @@ def ray_cluster(
 
     With one machine it does nothing: verl starts Ray itself. If ``RAY_ADDRESS`` is set already, that cluster is used
     and left running. ``devices`` are the numbers of devices of each machine (``num_cpus``, ``num_gpus``); by default
-    Ray counts them. ``log`` is the file of Ray's output. Raises SettingsError without a cluster, or when not all
-    machines have joined within ``patience`` seconds; RuntimeError when Ray is already imported, because Ray reads its
-    secret at import.
+    Ray counts them. ``log`` is the file of Ray's output. Raises SettingsError where the Slurm job has fewer machines or
+    there is none, or when not all machines have joined within ``patience`` seconds; RuntimeError when Ray is already
+    imported, because Ray reads its secret at import.
     """
     if nodes == 1 or os.environ.get("RAY_ADDRESS"):
         yield

@@ -58,7 +58,7 @@ class ModelSize(BaseModel):
         """The bytes of one token's keys and values in bfloat16, on all ``gpus`` of a server together. Each GPU has at
         least one key-value head, so with many GPUs heads are stored more than once."""
         numbers = 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim  # keys and values
-        return 2 * numbers
+        return 2 * numbers  # two bytes each
 
 
 def model_size(settings: Settings) -> ModelSize:
@@ -157,7 +157,7 @@ _REMEDIES = {
 
 def memory_plan(settings: Settings) -> MemoryPlan:
     """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of
-    the servers. Raises SettingsError as :func:`model_size`."""
+    the servers. Raises SettingsError where the model's ``config.json`` is missing or of another kind of model."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
     gpus, servers = verl.nodes * verl.gpus_per_node, _estimate_servers(settings, model)
     # What every phase has: weights (4 bytes each) and Adam's two averages (8 bytes), divided among the GPUs. With LoRA

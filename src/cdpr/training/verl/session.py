@@ -66,8 +66,9 @@ class Session:
         return TrainingRun(self.settings, iterate_records(self.cases), self.policy, self.seed)
 
     def context(self, client: Any) -> Context:
-        """Make the context of the training algorithm. It equals that of the torch engine, but its policies act by
-        servers: ``client`` is verl's client of the rollout servers."""
+        """Make the context of the training algorithm. Its policies act by servers: ``client`` is verl's client of the
+        rollout servers, whose attribute ``frozen`` is that of the server of the frozen policy (None: there is none).
+        What only the torch engine can offer is not set."""
         run = self.run
 
         def make_agent(spec: ModelSpec, **server: Any) -> PolicyAgent:
@@ -96,8 +97,9 @@ class Schedule(torch.utils.data.Dataset):
     """The order of the cases as a data set for verl's loader (``data.custom_cls``), which reads it once from front to
     back. Row j has the index of the j-th case and its iteration.
 
-    ``data_files`` is the part of the cases: ``train`` or ``validation``. ``config.cdpr_session`` is the file that
-    describes the run. The prompts of rows are empty: episodes build them, so verl's queues get a case only as tokens.
+    ``data_files`` is the part of the cases: ``train`` or ``validation``. ``config["cdpr_session"]`` is the path of the
+    file that describes the run. ``tokenizer`` and ``processor``, which verl passes too, are not used. The prompts of
+    rows are empty: episodes build them, so verl's queues get a case only as tokens.
     """
 
     def __init__(self, data_files: Any, tokenizer: Any = None, processor: Any = None, config: Any = None, **_: Any):
@@ -112,7 +114,9 @@ class Schedule(torch.utils.data.Dataset):
         return len(self.case_indices)
 
     def __getitem__(self, j: int) -> dict[str, Any]:
-        """Return row ``j``: its case, given by ``part`` and ``case_index``, the iteration, and what verl requires."""
+        """Return row ``j``: its case, given by ``part`` and ``case_index``; the iteration, from 0 (of training alone:
+        in ``validation`` it means nothing); and what verl requires. ``case_index`` is an index into the list of cases
+        of that part."""
         return {
             "raw_prompt": [{"role": "user", "content": ""}],
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
@@ -126,8 +130,9 @@ class Schedule(torch.utils.data.Dataset):
 
 
 def align_with_response(turns: Sequence[Turn], values: Iterable[Sequence[float]], length: int | None = None) -> list:
-    """Return one value for each token after the first prompt of an episode, at most ``length`` of them. ``values`` has
-    one sequence for each turn, with a value for each token of its reply; observations between the replies get 0.
+    """Return one value for each token after the first prompt of an episode: for the first ``length`` of these tokens,
+    or for all (None). ``values`` has one sequence for each turn, with a value for each token of its reply; the tokens
+    of observations get 0.
 
     Replies of 2 and 1 tokens with an observation of 3 tokens between them, and the values (1, 1) and (2,), give
     [1, 1, 0, 0, 0, 2]."""

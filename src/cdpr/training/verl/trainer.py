@@ -53,11 +53,12 @@ def token_rewards(
 
     verl knows no weights of tokens, so each advantage already has the weight of its token as a factor. The loss must
     also be divided as in the torch engine: by the sum of the weights, or under ``sequence_sum`` by the number of
-    trajectories. verl divides it by the number of tokens, or of rows. So all advantages are multiplied by the quotient
-    of the two divisors. (An algorithm without weights needs no correction.)
+    trajectories. verl divides the loss by the number of tokens, or of rows. So all advantages are multiplied by the
+    quotient of the two divisors. (An algorithm without weights needs no correction.)
     """
     scale = 1.0  # verl's divisor / the torch engine's divisor
     if batch.weights and training.loss_aggregation == "token_mean":
+        # A row of a failed group has no weights: each of its sampled tokens counts as 1.
         weights = [batch.weights.get(key, float(mask.sum())) for key, mask in zip(keys, masks, strict=True)]
         scale = float(sum(mask.sum() for mask in masks)) / (math.fsum(weights) or 1.0)
     elif batch.weights:
@@ -80,20 +81,23 @@ class DiagnosticTrainer(PPOTrainerSync):
     """verl's synchronous trainer with our advantages, metrics and checkpoints; every step is on-policy."""
 
     def _build_replay_buffer(self):
-        """Make the buffer of finished episodes that verl's synchronous trainer uses."""
-        self.trainer_mode = "sync"  # by any other name verl takes its asynchronous buffer
+        """Choose verl's synchronous mode, and then make verl's buffer of finished episodes."""
+        # verl has just read the mode ``cdpr`` from its configuration, by which it finds this trainer. Any mode but
+        # ``sync`` it takes for asynchronous training.
+        self.trainer_mode = "sync"
         return super()._build_replay_buffer()
 
     def _init_resource_pool_mgr(self):
-        """Make verl's pools of devices; without a GPU the training workers are :class:`CpuWorker`."""
+        """Make verl's pools of devices; without a GPU the training workers are :class:`CpuWorker`. verl fills its table
+        of worker classes in this method, and starts the workers later, so the classes are replaced here."""
         super()._init_resource_pool_mgr()
         if self.config.trainer.device == "cpu":
             for role in {Role.ActorRollout, Role.ActorRolloutRef} & self.role_worker_mapping.keys():
                 self.role_worker_mapping[role] = ray.remote(CpuWorker)
 
     def _setup(self):
-        """Run verl's own setup. Then open our log, restore its counters if the run resumes, and start the frozen
-        server."""
+        """Run verl's own setup, which restores a checkpoint if the run resumes. Then open our log of metrics, restore
+        the seconds and tokens that the run took before this step, and start the frozen server."""
         self.session = read_session(self.config.data.cdpr_session)
         self.session.announce("the training processes with their weights, then the rollout servers")
         super()._setup()
@@ -101,8 +105,9 @@ class DiagnosticTrainer(PPOTrainerSync):
         earlier = [row for row in read_metrics(self.session.state / METRICS) if row["step"] <= self.global_steps]
         self.seconds = earlier[-1]["seconds"] if earlier else 0.0
         self.tokens = earlier[-1]["tokens"] if earlier else 0
+        # ``start`` is the step at which this process begins: 0, or that of the checkpoint.
         self.start, self.log = self.global_steps, open_training_log(self.session.state)
-        self.validation: dict[str, Any] = {}
+        self.validation: dict[str, Any] = {}  # metrics of the last validation, until they are logged
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
@@ -120,6 +125,7 @@ class DiagnosticTrainer(PPOTrainerSync):
             # "auto": it reads its weights from the folder of the policy, since the trainer sends it none.
             rollout.gpu_memory_utilization, rollout.load_format = custom["frozen_memory"], "auto"
             config.actor_rollout_ref.model.lora_rank = 0
+        # Servers are numbered: this one follows the rollout servers.
         return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
 
     def get_llm_client(self):
@@ -136,9 +142,10 @@ class DiagnosticTrainer(PPOTrainerSync):
         return worker
 
     def fit(self, agent_loop_manager):
-        """Run verl's training. If the run resumes, the algorithm's state is restored first from the checkpoint."""
+        """Run verl's training. If the run resumes, the algorithm's state is restored first from the checkpoint.
+        ``agent_loop_manager`` is verl's manager of the agent-loop workers."""
         self.session.announce("the first weights of the rollout servers")
-        [worker] = agent_loop_manager.agent_loop_workers
+        [worker] = agent_loop_manager.agent_loop_workers  # as ``_worker``, which works only after verl's ``fit`` began
         if (path := self._folder() / _CREDIT).exists():
             ray.get(worker.restore_credit.remote(path.read_bytes()))
         super().fit(agent_loop_manager)
@@ -158,7 +165,7 @@ class DiagnosticTrainer(PPOTrainerSync):
     def _validate(self):
         """Run verl's validation, and keep our metrics of it for the next row of the log. Before the first step they are
         logged at once, as step 0; a resumed run does not log them again. Returns verl's metrics."""
-        self.session.announce()
+        self.session.announce()  # the run has started: verl validates before the first step
         metrics = super()._validate()
         self.validation = ray.get(self._worker.finish_validation.remote())
         if self.global_steps == self.start:  # before the first step; a resumed run has that row already
@@ -174,9 +181,10 @@ class DiagnosticTrainer(PPOTrainerSync):
         return algorithm_class(self.training_settings.algorithm).extra_samples
 
     def _get_required_batch_multiple(self, dp_size):
-        """Return a number that must divide the number of rows of a batch; verl adds rows until it does. Without
-        alternatives it is verl's own number. With alternatives it is also a multiple of the group size, by which
-        :meth:`_update_actor` divides the number of rows. ``dp_size`` is the number of data-parallel processes."""
+        """Return a number that must divide the number of rows of a batch; verl adds empty rows until it does. Without
+        alternatives it is verl's own number. With alternatives it is the least common multiple of the rows that all
+        ``dp_size`` data-parallel processes take in one pass, and of the group size, by which :meth:`_update_actor`
+        divides the number of rows."""
         if not self._has_alternatives:
             return super()._get_required_batch_multiple(dp_size)
         actor = self.config.actor_rollout_ref.actor
@@ -195,9 +203,9 @@ class DiagnosticTrainer(PPOTrainerSync):
             actor.ppo_mini_batch_size = mini_batch_size
 
     def _compute_advantage(self, batch, metrics):
-        """Compute our advantages of the batch, and store them where verl expects rewards. The estimator :func:`pass_on`
-        then returns them as advantages."""
-        # The keys UID_MEMBER_OUTPUT of all rows but those with which verl pads a batch, and the UID of each group.
+        """Get our advantages of the batch from the worker, and store them where verl expects rewards. Then run verl's
+        own method, in which the estimator :func:`pass_on` returns them as advantages."""
+        # The UID of each group, from the keys UID_MEMBER_OUTPUT of all rows but those with which verl pads a batch.
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")]
         uids = dict.fromkeys(uid for uid, _member, _output in (key.rsplit("_", 2) for key in keys))
         self.batch_advantages = ray.get(self._worker.finish_batch.remote(list(uids)))
@@ -211,8 +219,9 @@ class DiagnosticTrainer(PPOTrainerSync):
         return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
-        """Log the metrics of the step under our names. Raises RuntimeError where too many episodes or requests failed,
-        after saving a checkpoint."""
+        """Log the metrics of the step under our names, and add them to ``metrics``, those of verl. ``timing_raw`` has
+        the seconds of each part of the step. Raises RuntimeError, after saving a checkpoint, where the run has to stop
+        (:func:`~.session.reason_to_stop`)."""
         row = translate_metrics(self.batch_advantages.rollouts | self.batch_advantages.metrics, metrics, timing_raw)
         self.seconds += timing_raw["step"]
         credit_tokens = row.get("credit/probe_tokens", 0) + row.get("credit/continuation_tokens", 0)

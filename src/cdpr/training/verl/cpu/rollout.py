@@ -75,8 +75,9 @@ class Adapter(base.BaseRollout):
     """verl's weight adapter in the trainer's process: after every step it sends the new weights to the server."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, *_: Any, **__: Any):
-        """Find the server of this process: each ``tensor_model_parallel_size`` processes have one. The first process
-        of each server is its leader, which sends the weights. A ``replica_rank`` other than -1 is the server's rank."""
+        """Find the rank of the server that this process serves. Training processes are numbered (``RANK``), and
+        ``tensor_model_parallel_size`` consecutive ones share a server; the first of them, its leader, sends the
+        weights. A ``replica_rank`` other than -1 is the rank of the server itself."""
         super().__init__(config, model_config, device_mesh)
         rank, size = int(os.environ["RANK"]), self.config.tensor_model_parallel_size
         self.replica_rank = rank // size if replica_rank == -1 else replica_rank
