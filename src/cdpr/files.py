@@ -110,9 +110,9 @@ def read_table(
 ) -> list[tuple[str, dict[str, str]]]:
     """Read a CSV file. Returns for each row its location (``file:line``) and its cells by column.
 
-    The header must have ``columns`` and can have others. Raises ``error`` for a file that cannot be read whole, for a
-    missing or repeated column, and for a row with more or fewer fields than the header. The message quotes no cell,
-    which may be the text of a patient.
+    The header must have ``columns`` and can have others. Raises an error of the class ``error`` for a file that cannot
+    be read whole, for a missing or repeated column, and for a row with more or fewer fields than the header. The
+    message quotes no cell, which may be the text of a patient.
     """
     path = Path(path)
     try:
@@ -169,7 +169,8 @@ def file_type(path: str | Path) -> str:
 
 def path_digest(path: str | Path) -> str:
     """Compute the SHA-256 of a file's bytes, as hexadecimal text. For a folder it covers the names and bytes of all
-    files in it, except Snakemake's time stamp."""
+    files in it, at any depth, except Snakemake's time stamp. The path must exist: a missing one is taken for an empty
+    folder."""
     path = Path(path)
     if path.is_file():
         return file_digest(path)

@@ -23,15 +23,15 @@ class MetricsLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Append a row; it is on the disk when this returns. Raises ValueError for a row without an integer ``step``
-        above that of the row before. Raises ValueError also for the first row of a resumed stage where the rows of the
-        steps before it are not in the file."""
+        """Append a row; it is on the disk when this returns. Raises ValueError for a row without an integer ``step``,
+        and for one whose step is not above that of the row before. Raises ValueError also for the first row of a
+        resumed stage where the file lacks the row of the step before it."""
         step = row.get("step")
         if not isinstance(step, int) or step < self._next:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
         if self._next < 0:
             rows = [row for row in read_metrics(self.path) if row["step"] < step]
-            # The last step before this row. A stage begins with step 0 or 1: before that no row is needed.
+            # The last step in the file. Without rows, the step before the first one, which is 0 or 1.
             last = rows[-1]["step"] if rows else min(step, 1) - 1
             if last < step - 1:
                 gap = f"the rows of steps {last + 1} to {step - 1} are gone"

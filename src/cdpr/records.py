@@ -66,7 +66,8 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the record in a file. Raises UnreadableRecord for a file that is no ``run.json``."""
+        """Read the record in a file. Raises UnreadableRecord for a file that is no ``run.json``, and FileNotFoundError
+        where there is no file."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except ValidationError as error:
@@ -82,7 +83,7 @@ class RunRecord(BaseModel):
 
     def altered_outputs(self, record: Path, names: Container[str] | None = None) -> list[Path]:
         """List the outputs that are missing or differ from their recorded digest. ``record`` is the path of this
-        record; ``names`` restricts the check to files with these names. A file is read again only when its size or
+        record; ``names`` are the names of the files to check (None: all). A file is read again only when its size or
         modification time has changed."""
         digests = self.output_digests(record)
         checked = [path for path in digests if names is None or path.name in names]
@@ -103,13 +104,14 @@ class RunRecord(BaseModel):
         """Check that this record, the file ``record``, is in the folder of its own job. Returns a message where it is
         in that of another job, because files were exchanged; otherwise an empty text.
 
-        Compared are the folders that are named after options of the job (a run, a data set), and those below them, in
-        the recorded paths of its outputs. So results can be moved as a whole.
+        Of the recorded path of each output the folders are compared, from the first one that is named after an option
+        of the job (a run, a data set). Those above it are not, so that results can be moved as a whole. Nothing is
+        compared where no folder is named after an option.
         """
         for output in self.outputs.values():
             folders = Path(output.path).parent.parts
             of_options = [index for index, folder in enumerate(folders) if folder in self.options.values()]
-            # Of ("results", "training", "cdpr-seed0") the last one, for the option run = cdpr-seed0.
+            # For the option run = cdpr-seed0: of ("results", "training", "cdpr-seed0") the last one alone.
             own_folders = folders[of_options[0] :] if of_options else ()
             if own_folders and record.parent.parts[-len(own_folders) :] != own_folders:
                 job = job_name(self.stage, self.options)

@@ -22,8 +22,9 @@ def stratified_sample(
 ) -> list[Item]:
     """Sample at most ``count`` items, one item of each kind in turn.
 
-    ``kind`` and ``name`` return the kind and the name of an item. Within a kind, items are ordered by a digest of
-    ``seed`` and name. So the order of ``items`` does not matter, and a larger sample contains every smaller one.
+    ``kind`` and ``name`` return the kind and the name of an item. Items of a kind are ordered by a digest of ``seed``
+    and name, kinds by the digest of their first item. So the order of ``items`` does not matter, and a larger sample
+    contains every smaller one.
     """
     strata: dict[Hashable, list[Item]] = {}
     for item in sorted(items, key=lambda item: derive_seed(seed, name(item))):

@@ -33,7 +33,9 @@ class Experiment:
     """
 
     def __init__(self, config: Mapping[str, Any] | Settings):
-        project_folder()
+        """Check a configuration: settings, or a nested dictionary of them, as Snakemake reads it. Raises SettingsError
+        for an invalid one, and outside a checkout."""
+        project_folder()  # raises outside a checkout
         self.settings: Settings = config if isinstance(config, Settings) else parse_settings(config)
         check_settings(self.settings)
         own_code.watch(self.settings)
@@ -64,11 +66,12 @@ class Experiment:
 
     @property
     def datasets(self) -> list[str]:
-        """The names of all data sets that have cases: the benchmarks, and further ones that have a path."""
+        """The names of the data sets on which agents can be evaluated: the benchmarks, and further ones with a path."""
         return [name for name in DATASETS if name in BENCHMARKS or self.raw_path(name) is not None]
 
     def raw_path(self, dataset: str) -> str | None:
-        """The path of the user's own raw data; None where the synthetic hospital writes them."""
+        """The path of the user's own raw data of a data set; None without one: then the synthetic hospital writes them,
+        or there are none."""
         return self.settings.data.source(dataset).path
 
     def _find_evidence(self, stage: str) -> Evidence:
@@ -76,8 +79,8 @@ class Experiment:
         return EVIDENCE[stage](self) if stage in EVIDENCE else Evidence()
 
     def page(self) -> dict[str, PageEntry]:
-        """The tables and figures of the results page, by file without its ending. The table of open cases is among
-        them only where agents are evaluated on some."""
+        """The tables and figures of the results page in their order, by file without its ending
+        (``tables/ablations``). The table of open cases is among them only where agents are evaluated on such cases."""
         open_cases = self.evidence("write_open_cases").evaluations
         return {path: entry for path, entry in read_page().items() if open_cases or path != "tables/open_cases"}
 
@@ -122,8 +125,9 @@ class Experiment:
     def files_behind(
         self, stage: str, training_files: Sequence[str] = ("metrics.jsonl", "run.json"), evaluations: bool = True
     ) -> list[str]:
-        """List the files that a table or figure is made of: those of its evaluations (unless ``evaluations`` is off),
-        and ``training_files`` of each of its training runs. Under ``evaluation.partial`` only files that exist. Raises
+        """List the files that the table or figure of a stage is made of: those of its evaluations (unless
+        ``evaluations`` is off), and for every trained run that it shows or whose evaluation it shows, the files
+        ``training_files`` in the folder of the run. Under ``evaluation.partial`` only files that exist. Raises
         SettingsError for a table or figure without a line in ``pipeline/evidence.py``."""
         if stage not in EVIDENCE:
             raise SettingsError(f"{stage}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
@@ -152,11 +156,11 @@ class Experiment:
     # Keys
 
     def key(self, stage: str, **options: str) -> str:
-        """Compute the run key of a job: 16 hexadecimal digits, the digest of its settings, its seed, and the code that
-        it can reach.
+        """Compute the run key of a job: 16 hexadecimal digits, the digest of its settings and hidden inputs
+        (:mod:`.hidden_inputs`), its seed, the user's files that its settings name, and the code that it can reach.
 
         The run key is a parameter of the job's rule: so Snakemake reruns the jobs that an edit affects, and none after
-        a mere ``touch``. The key does not cover input files, whose changes Snakemake notices itself.
+        a mere ``touch``. The key does not cover the input files of the rule, whose changes Snakemake notices itself.
         """
         training = self.training_of(stage, options)
         files = self.file_digests(name.format(**options) for name in stage_of(stage).files)

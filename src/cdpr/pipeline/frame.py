@@ -37,7 +37,8 @@ def stage(
 
     ``begun`` is the record as far as it is known before the job runs. ``inputs`` and ``outputs`` are files or folders
     by name; ``state`` is the folder of unfinished work of all jobs. After an error the outputs of an earlier run are
-    unchanged and no new file remains. Raises :class:`StageError` for a missing input or output.
+    unchanged and no new file remains, except in ``state``. Raises :class:`StageError` for a missing input or output.
+    Waits while another process makes the same record.
     """
     name = begun.stage
     for label, path in inputs.items():

@@ -139,26 +139,33 @@ def describe_evaluation(experiment: "Experiment", options: Options) -> HiddenInp
 
 
 def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
-    """Describe an agent for a run key, as a JSON value: its class, its model, and the server of the model.
+    """Describe an agent or a trained run for a run key, as a JSON value:
 
-    A model of models.yaml is described by its entry without the address, since the same model may move. A model that
-    the agent names itself is described by its address. The policy of a trained run is an input of the job, so only its
-    server is described.
+    - ``served``: the program and command of the server that the job starts, and what the model's entry sets for it;
+    - ``weights``: the digest of the folder of weights by which the agent acts, if there is one;
+    - ``acts``: the agent's class;
+    - ``model``: ``policy``, a folder or an address, if the agent names one of these as its model; None if it names an
+      entry of models.yaml, or has no model;
+    - ``request``: the settings that decide the model's answers, those of its entry if it has one; None for the policy
+      and for an agent without a model.
+
+    The name and the address of an entry of models.yaml are left out, since the same model may move. Of a trained run
+    only ``served`` is described: its policy is an input of the job.
     """
     settings = experiment.settings
     entry = agent_entry(settings, run)
-    model = model_of(settings, entry)
+    model = model_of(settings, entry)  # None: it acts by the policy or without a model
     description: dict[str, Any] = {}
     if is_served(settings, entry):  # a server draws other samples than this process, and than another server
         server = settings.serving.model_dump(include={"program", "command"})
         description["served"] = server | (model.model_dump(include={"weights", "serve"}) if model else {})
     if run in settings.agents:
-        loaded = experiment.acting_policy(run)
+        folder = experiment.acting_policy(run)  # of the policy or of the model's weights; None where there is no folder
         # Weights in the results are made by another job: they are an input, whose changes Snakemake sees.
-        if loaded and not loaded.startswith("<results>"):
-            description["weights"] = experiment.digests.digest(loaded)
-        address = None if entry.model in settings.models else entry.model
-        description |= {"acts": entry.acts, "model": address, "request": model and model.request_settings()}
+        if folder and not folder.startswith("<results>"):
+            description["weights"] = experiment.digests.digest(folder)
+        own_name = None if entry.model in settings.models else entry.model
+        description |= {"acts": entry.acts, "model": own_name, "request": model and model.request_settings()}
     return description
 
 

@@ -16,7 +16,8 @@ from .stages import STAGES
 
 
 def clean_state(experiment: Experiment) -> tuple[list[Path], list[Path]]:
-    """Remove the folders of ``state/`` whose run key no job of the configuration has; returns (removed, kept)."""
+    """Remove the folders of unfinished work in ``state/`` whose run key no job of the configuration has. Returns the
+    paths of the folders that were removed, and of those that are kept."""
     # RUN_KEY-DIGEST; folders of an earlier version have no digest.
     names = re.compile(r"([0-9a-f]{16})(-[0-9a-f]{16})?")
     folders = sorted(p for p in Path(experiment.state).glob("*") if p.is_dir() and names.fullmatch(p.name))
@@ -28,8 +29,8 @@ def clean_state(experiment: Experiment) -> tuple[list[Path], list[Path]]:
 
 
 def find_altered(results: Path) -> dict[Path, str]:
-    """Compare all results with the digests in their run.json; returns what is wrong, by path: files that are gone or
-    edited, and records that were moved to the folder of another job."""
+    """Compare all results in the folder ``results`` with the digests in their run.json. Returns what is wrong, as text
+    by path: files that are gone or edited, and records that were moved to the folder of another job."""
     faults: dict[Path, str] = {}
     for file in record_files(results):
         record = RunRecord.read(file)

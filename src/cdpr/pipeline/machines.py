@@ -82,9 +82,9 @@ def training_threads(settings: Settings) -> int:
 def acting_machine(settings: Settings, elsewhere: Collection[str] = ()) -> dict[str, Any]:
     """The resources of a job in which a policy acts, by name, as a rule needs them.
 
-    They are plain values where the policy needs no GPU. Where it needs one, they are functions of the job's wildcards
-    (:func:`by_wildcards`), because some runs request no GPU all the same: reference policies, which have no model, and
-    the runs ``elsewhere``, whose model is on the server of another job.
+    They are plain values where the policy computes on the CPU. Where it computes on a GPU, they are functions of the
+    job's wildcards (:func:`by_wildcards`), because some runs request no GPU all the same: reference policies, which
+    have no model, and the runs ``elsewhere``, whose model is on the server of another job.
     """
     if not _uses_gpu(settings):
         return dict(_CPU)

@@ -106,7 +106,7 @@ class MlflowIndex:
             raise
 
     def find(self, record: RunRecord) -> Any:
-        """The MLflow run with the run key of a record; None where there is none."""
+        """Find the MLflow run with the run key of a record, in the record's experiment; None where there is none."""
         return next(iter(self.runs(f"tags.`{KEY_TAG}` = '{record.run_key}'", [record.experiment])), None)
 
     def create(self, record: RunRecord, started: int | None = None) -> Any:
@@ -228,9 +228,9 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
 
 
 def method_records(results: Path) -> Iterator[RunRecord]:
-    """Make a :class:`RunRecord` for each measured method of Table 1, so that MLflow can compare methods. The metrics of
-    a record are the means of the table's first decoding, in-domain and on average over data sets, with the ends of
-    their intervals. Without the table there are no records."""
+    """Make a :class:`RunRecord` for each measured method of Table 1 in the folder ``results``, so that MLflow can
+    compare methods. The metrics of a record are the means of the table's first decoding, in-domain and on average over
+    data sets, with the ends of their intervals. Without the table there are no records."""
     path = results / "tables" / "main_results.csv"
     rows = [row for _, row in read_table(path)] if path.exists() else []
     metrics_of: dict[str, dict[str, float]] = {}
@@ -256,8 +256,9 @@ def live_run(
 ) -> Iterator:
     """Show the metrics of the job that runs in this context in MLflow; a resumed job continues its MLflow run.
 
-    A thread copies new rows of ``metrics.jsonl`` in the job's ``state`` every ``every`` seconds; its errors never reach
-    the job. It imports MLflow itself, and does nothing for a job that ends within ``patience`` seconds.
+    A thread copies the new rows of the file ``metrics.jsonl`` in the folder ``state`` of the job every ``every``
+    seconds; its errors never reach the job. It imports MLflow itself, and does nothing for a job that ends within
+    ``patience`` seconds. ``record`` describes the job.
     """
     ended = threading.Event()
 

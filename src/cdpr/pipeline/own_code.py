@@ -74,7 +74,8 @@ def allow(paths: Iterable[str | Path]) -> None:
 
 
 def check() -> None:
-    """Raise UndeclaredFile for a file that was read although it is not declared, also where the error was caught."""
+    """Raise UndeclaredFile for a file that was read although it is not declared, also where the module caught the error
+    that :func:`_check_event` raised. The file is then forgotten."""
     if _faults:
         first = _faults[0]
         _faults.clear()

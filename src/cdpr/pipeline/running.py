@@ -34,9 +34,9 @@ class JobRequest(NamedTuple):
 def request_jobs(
     stage: str, jobs: Sequence[Options], inputs: PathLists, outputs: PathLists, key: str | None = None
 ) -> list[JobRequest]:
-    """Make the requests of several jobs of one stage. ``jobs`` has the options of each job. Every input and output has
-    one path for all jobs, or one for each job in their order; any other number of paths raises SettingsError. ``key``
-    is the run key of a single job, and is not used for several."""
+    """Make the requests of one or several jobs of a stage. ``jobs`` has the options of each job. Every input and output
+    has one path for all jobs, or one for each job in their order; any other number of paths raises SettingsError.
+    ``key`` is the run key of a single job; for several it is not used, and each computes its own."""
     if wrong := [name for name, paths in {**inputs, **outputs}.items() if len(paths) not in (1, len(jobs))]:
         raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
 

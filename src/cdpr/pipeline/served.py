@@ -115,7 +115,7 @@ def own_server(experiment: Experiment, stage: str, options: Options) -> Abstract
 
 def server_of(experiment: Experiment, job: ServedJob) -> OwnServer:
     """The server of a job, not yet started."""
-    settings, run = experiment.settings, job.runs[0]
+    settings, run = experiment.settings, job.runs[0]  # all runs of a job act by the same model
     model, gpus = model_of(settings, agent_entry(settings, run)), machine_of(experiment, job).gpus
     if model:
         weights, name = model.weights or model.id, model.id

@@ -111,7 +111,7 @@ def _folder_faults(key: str, check: Callable[[Path], None], folder: str) -> Iter
 
 def _missing_for_server(settings: Settings, key: str, model: ModelEntry) -> Iterator[str]:
     """What is missing before a job can start a server of ``model``: the program, or the file that llama.cpp reads,
-    which the setting ``key`` names. Nothing where recorded answers are enough."""
+    which the setting ``key`` names. Nothing in a replay of recorded answers, which starts no server."""
     serving, weights = settings.serving, model.weights or model.id
     if settings.calls.mode != "replay" and (program := describe_missing_program(serving)):
         yield program
@@ -121,7 +121,7 @@ def _missing_for_server(settings: Settings, key: str, model: ModelEntry) -> Iter
 
 
 def _missing_for_judge(settings: Settings, key: str) -> Iterator[str]:
-    """What is missing before the judge or matcher of the setting ``key`` can answer."""
+    """What is missing before the judge or matcher whose model the setting ``key`` names can answer."""
     name, model = value_at(settings, key), judging_models(settings)[key]
     if model.folder is None and not model.id:
         yield f"{key}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}"
@@ -130,8 +130,9 @@ def _missing_for_judge(settings: Settings, key: str) -> Iterator[str]:
 
 
 def _missing_for_model(settings: Settings, key: str, name: str, model: ModelEntry) -> Iterator[str]:
-    """What is missing before the model ``name``, which the setting ``key`` names, can be called. Recorded answers need
-    no server."""
+    """What is missing before ``model`` can be called. ``key`` is the setting that names it, ``name`` the value of this
+    setting: an entry of models.yaml, a folder or an address. A replay of recorded answers needs no server, so nothing
+    of one is missing then."""
     key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
         serving = f"let a job start its server here: serving: {{program: vllm, models: [{name}]}}"
@@ -153,8 +154,9 @@ def _missing_for_model(settings: Settings, key: str, name: str, model: ModelEntr
 
 
 def _missing_for_address(settings: Settings, key: str, name: str, address: str, model: ModelEntry) -> Iterator[str]:
-    """What is missing before the model ``name`` can be called at an address: its price where there is a budget, and an
-    agreement for the text of credentialed cases. ``key`` is the setting with the address, for messages."""
+    """What is missing before ``model`` can be called at ``address``: its price where there is a budget, and an
+    agreement for the text of credentialed cases. ``key`` is the setting with the address and ``name`` the model's entry
+    in models.yaml or the address, both for messages."""
     from ..llm.guard import GovernanceError, is_local
     from ..llm.spending import has_unknown_cost
 

@@ -104,6 +104,7 @@ class FhirSource(AgreementSource):
 class DataSet:
     """An entry of ``datasets.yaml``: a data set with its role, its importer and its licence.
 
+    - ``label``: its name in reports; ``description``: the text about its section in the settings.
     - ``role``: what its cases are for.
 
       - ``in_domain``: training, validation and test, split by patient; in the main table.

@@ -8,11 +8,11 @@ DECIDING = ("judge.model", "matcher.model")
 """Settings that name the models whose answers decide, in training and in evaluations."""
 SECOND = ("judge.second",)  # names the second judge, which only judges evaluated diagnoses and decides nothing
 ASKERS = {"judge": "judge.model", "second_judge": "judge.second", "matcher": "matcher.model"}
-"""Name of each judge in recordings and bills, and the setting that names its model."""
+"""The names of the judges and of the matcher in recordings and bills, and for each the setting that names its model."""
 
 
 UNREADABLE = 0.05
-"""Share of unreadable answers above which a judge or matcher fails."""
+"""Share of unreadable answers above which logs and tables warn of a judge or matcher."""
 
 
 class Judge(Section):

@@ -19,8 +19,8 @@ from .section import RESTRICTED, NoProject, SettingsError, read_shipped, walk
 
 def load_settings(*paths: str | Path) -> Settings:
     """Read the settings from YAML files, of which later ones override earlier ones key by key. Keys that no file sets
-    have their defaults, which follow the paper; experiments, agents and models come from the checkout
-    (:func:`registries`). config/README.md lists every key.
+    have their defaults, which follow the paper; without files all keys do. Experiments, agents and models come from the
+    checkout (:func:`registries`). config/README.md lists every key.
 
     If the first file is ``.json``, it has all settings and the checkout is not read. A single file
     ``resolved-DIGEST.json``, which a run writes for its jobs, must have this digest. Raises SettingsError for a missing

@@ -26,7 +26,8 @@ def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
 
 def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntry:
     """Get the entry ``name`` of ``workflow/models.yaml``. Where there is none, ``name`` is a folder or an address:
-    returns a new, enabled entry for it, and ``served_as`` is the name of the model on the server at that address."""
+    returns a new, enabled entry for it. ``served_as`` is the name of the model on the server at that address; empty for
+    a folder."""
     if name in settings.models:
         return settings.models[name]
     provider: Literal["anthropic", "own"] = "anthropic" if name.startswith("anthropic") else "own"
@@ -128,8 +129,8 @@ def check_paths(settings: Settings) -> None:
 
 
 def check_price_files(settings: Settings) -> None:
-    """Raise SettingsError for settings of a fee schedule without its file, and for a file of the user's own prices in
-    the folder of results, where jobs remove files."""
+    """Raise SettingsError for settings of the Physician Fee Schedule without its file, and for a file of the user's own
+    prices in the folder of results, where jobs remove files."""
     chosen, own, results = settings.data.fee_schedules, settings.data.price_overrides, settings.paths.results
     if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
         raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "

@@ -138,12 +138,12 @@ def job_of(settings: Settings, name: str) -> str:
 @functools.lru_cache(64)
 def _job_by_variant(settings: Settings) -> dict[str, str]:
     """For every variant the name of the training job that it shares with others: the first variant whose training reads
-    equal settings. Left out are variants that are invalid, because the configuration chooses an algorithm that does not
-    read what they change."""
+    equal settings. Left out are variants for which :func:`resolve_variant` raises SettingsError, for example because
+    the configuration chooses an algorithm that does not read what they change."""
     jobs: dict[str, str] = {}
     first_with: dict[str, str] = {}  # of the settings of a training, as JSON: the first variant that has them
     for name in variants(settings):
-        with contextlib.suppress(SettingsError):  # an invalid variant
+        with contextlib.suppress(SettingsError):  # an invalid variant is left out
             resolved = resolve_variant(settings, name).model_dump_json()
             jobs[name] = first_with.setdefault(resolved, name)
     return jobs
@@ -189,11 +189,12 @@ def _find_variant(settings: Settings, name: str) -> Variant:
 
 
 def canonical(settings: Settings, base: Settings) -> Settings:
-    """Copy the settings of a training, with the default for every setting that it does not read. So two trainings that
-    make the same policy have equal canonical settings.
+    """Copy the settings of a training, with the default for every setting that it does not read. So trainings that
+    differ only in what they do not read have equal canonical settings. Raises SettingsError where a setting has another
+    value than the training algorithm requires.
 
-    ``base`` is the configuration without the changes of a variant. Weights of the utility that the training does not
-    read are set to those of ``base`` instead of their defaults, because every run reports the utility.
+    ``base`` is the configuration without the changes of a variant. Settings of the section ``utility`` that the
+    training does not read get the values of ``base`` instead of their defaults, because every run reports the utility.
     """
     algorithm = algorithm_class(settings.training.algorithm)
     check_required(algorithm, settings)
@@ -205,7 +206,7 @@ def canonical(settings: Settings, base: Settings) -> Settings:
         section = data
         for part in path:
             section = section[part]
-        source = base if path == ["utility"] else default
+        source = base if path == ["utility"] else default  # where the value comes from
         section[last] = value_at(source, key)
     return parse_settings(data)
 
