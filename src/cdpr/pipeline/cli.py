@@ -71,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, words = build_parser(), list(sys.argv[1:] if argv is None else argv)
     names = {*STAGES, *_COMMANDS}
     if words and not words[0].startswith("-") and words[0] not in names:
-        similar_names = difflib.get_close_matches(words[0], names, n=3, cutoff=0.5)  # 0: nothing in common, 1: equal
-        similar = " or ".join(f"`cdpr {name}`" for name in similar_names)
+        # At most three, most similar first; a similarity of 0 means nothing in common, 1 means equal.
+        similar = " or ".join(f"`cdpr {name}`" for name in difflib.get_close_matches(words[0], names, cutoff=0.5))
         question = f": did you mean {similar}?" if similar else ""
         parser.error(f"there is no command {words[0]!r}{question} (cdpr --help lists all)")
     args = parser.parse_args(words)

@@ -148,9 +148,8 @@ class Experiment:
         """The SHA-256 of each of the user's files and folders that these settings name, by path. ``settings`` are
         dotted names; a section means all its settings."""
         keys = expand_keys(settings)
-        paths = user_files(self.settings)
-        if self.settings.policy.model != "tiny":
-            paths.append(("policy.model", self.settings.policy.model))
+        policy = [("policy.model", self.settings.policy.model)] if self.settings.policy.model != "tiny" else []
+        paths = [*user_files(self.settings), *policy]
         return {path: self.digests.digest(path) for key, path in paths if key in keys}
 
     # Keys
