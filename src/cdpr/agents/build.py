@@ -27,7 +27,8 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
     """Find the agent of a run in the registry ``settings.agents``. A trained run (``VARIANT-seedN``) is not in the
     registry: its agent acts by the policy of the run. Raises SettingsError for a name that is neither."""
     if is_trained(run):
-        # The agent is the default of ``acts``, a PolicyAgent; the caller gives the folder of the trained policy.
+        # The agent is the default of ``acts``, a PolicyAgent; the caller gives the folder of the trained policy. There
+        # is no ``look``: tables and figures describe a trained run by its variant.
         return AgentEntry(model="policy", look=None)
     if run not in settings.agents:
         raise SettingsError(
@@ -63,9 +64,9 @@ def model_spec(
     """Make the specification of the model by which an agent acts; None for an agent without a model.
 
     It is the model that ``entry`` names in the registry of models, or else the policy in the folder ``policy``.
-    ``server`` is the job's own server of this model, if it has one. ``credentialed`` says that the cases are under a
-    data use agreement. The model will count its calls and tokens. Raises SettingsError where an agent that acts by a
-    policy gets no folder.
+    ``server`` is the job's own server of this model (None: it has none). ``credentialed`` says that the cases are under
+    a data use agreement, which is assumed by default. The model will count its calls and tokens. Raises SettingsError
+    where an agent that acts by a policy gets no folder.
     """
     if entry.model is None:
         return None
@@ -86,12 +87,13 @@ def build_agent(
     server: "OwnServer | None" = None, *, credentialed: bool = True,
 ) -> "Agent":  # fmt: skip
     """Build the agent of the evaluation ``run`` and open its model. ``policy`` is the folder of the trained policy,
-    None where the agent has none; ``temperature`` 0 decodes greedily; ``server`` is the job's own server of the model,
-    if it has one.
+    None where the agent has none; ``temperature`` 0 decodes greedily; ``server`` is the job's own server of the model
+    (None: it has none).
 
     Agents of :mod:`.reference` know the probabilities of the synthetic hospital ``dataset``. ``credentialed`` says that
-    the cases are under a data use agreement: their text then goes to another machine only under
-    ``governance.remote_agreement``. Raises SettingsError and GovernanceError before any request.
+    the cases are under a data use agreement, which is assumed by default: their text then goes to another machine only
+    under ``governance.remote_agreement``. Raises SettingsError for an agent or a model that cannot be opened, and
+    GovernanceError for a model that the agreement forbids, both before any request.
     """
     entry = agent_entry(settings, run)
     agent_type, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
@@ -107,7 +109,8 @@ def build_agent(
 
 def own_reads(settings: Settings, run: str) -> tuple[str, ...]:
     """List the dotted keys of the settings that the agent of a run reads in addition to :data:`ACTING`, which all
-    agents read."""
+    agents read. The run key has their values, so that a change runs the evaluation again. Raises SettingsError for an
+    unknown run or agent."""
     entry = agent_entry(settings, run)
     if entry.acts.startswith("cdpr.agents.reference:"):  # they read only ACTING, and are slow to import
         return ()

@@ -45,7 +45,7 @@ class DiagAgent(Framework):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Continue the conversation with the model. Returns its reply, with the action appended in our grammar. A
         ``forced`` reply without a final diagnosis gets its working diagnosis ("Current diagnosis: ...") as the final
-        one, or without that the diagnosis that :func:`complete_turn` finds."""
+        one, or without that its first line (:func:`complete_turn`)."""
         summary = state.case.case_summary
         messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": summary}]
         for step in state.history:

@@ -44,8 +44,9 @@ _COMMON_PROMPT = functools.partial(fill_prompt, "shared")  # fills in a prompt t
 class Framework(Agent):
     """An agent that decides by one or several conversations with ``model``. Subclasses implement :meth:`act`.
 
-    ``temperature`` is that of the evaluated decoding (0: greedy). ``talk_temperature`` is that of discussions, None
-    where it is the same. Subclasses give every request a seed of its own, derived from the seed of the turn.
+    ``temperature`` is that of the evaluated decoding (0: greedy). ``talk_temperature`` is that of discussions between
+    the clinicians that the model plays, None where it is the same. Subclasses give every request a seed of its own,
+    derived from the seed of the turn.
     """
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
@@ -59,7 +60,8 @@ class Framework(Agent):
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
-        """Build the framework and open the model of ``spec``. Only reference policies use ``dataset``."""
+        """Build the framework for an evaluation with this decoding ``temperature``, and open the model of ``spec``.
+        ``dataset`` is not used."""
         return cls(open_model(spec), settings, temperature)
 
     def refresh(self) -> None:
@@ -76,7 +78,7 @@ class Framework(Agent):
 
     def describe_state(self, state: State, forced: bool) -> str:
         """Write all that is known about the patient at a state: the presentation, the examinations in order with their
-        results, and how many more can follow. With ``forced`` none can."""
+        results, and how many more can follow. With ``forced`` the text says that none can."""
         results = number_lines(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
         # How many examinations can follow. With ``within`` the last of the turns is kept for the diagnosis.
         for_diagnosis = 1 if self.environment.forced_turn == "within" else 0
@@ -99,7 +101,8 @@ def append_action(reply: str, action: Action) -> Turn:
 
 def complete_turn(reply: str, forced: bool) -> Turn:
     """Make the turn of a reply. Where a ``forced`` reply has no action, a diagnosis is appended: the text after
-    "Diagnosis:", or else the first line (D21 of docs/deviations.md). An empty reply stays as it is."""
+    "Diagnosis:", or else the first line (D21 of docs/deviations.md). Any other reply, also an empty one, stays as it
+    is."""
     if not forced or not isinstance(parse_action(reply), Invalid):
         return Turn(reply)
     match = _DIAGNOSIS.search(reply)

@@ -195,7 +195,7 @@ class Meeting:
     async def _debate(self, group: Sequence[Participant], writer: Participant) -> str:
         """Let a group debate; returns the final answers of all as one text. At first all give an opinion. In each round
         ``writer`` sums up the answers; then, for several turns, each clinician can talk to others; then all answer
-        again. A turn in which no doctor wants to talk ends the round, and the debate."""
+        again. After a turn in which no clinician wants to talk, all answer for the last time."""
         answers = await self._tell_all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
             report = await self._tell(writer, _PROMPT("sum_up", question=self.question, opinions=answers))

@@ -47,14 +47,14 @@ class PolicyAgent(Policy):
 
     @classmethod
     def load(cls, folder: Path, settings: Settings | None = None, temperature: float = 0.0) -> Self:
-        """Open the policy in a Hugging Face folder as an agent; ``temperature`` 0 decodes greedily. Raises
-        SettingsError for a folder without a model."""
+        """Open the policy in a Hugging Face folder as an agent, by default under the default settings; ``temperature``
+        0 decodes greedily. Raises SettingsError for a folder without a model."""
         settings = settings or Settings()
         return cls.build(settings, ModelSpec.of_folder(folder, settings.policy), temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Sample one reply at a state. It is a diagnosis with ``forced``, and always for an agent that sees the whole
-        record."""
+        """Sample one reply at a state. It has to be a diagnosis if ``forced``, and always for an agent that sees the
+        whole record."""
         [reply] = await self._sample_replies(state, (0,), forced or self.whole_record, seed)
         return reply
 
@@ -68,7 +68,8 @@ class PolicyAgent(Policy):
     ) -> list[Turn]:
         """Sample the replies with the indices ``numbers`` at a state; returns one turn for each. A model with a
         tokenizer gets a token prompt, and its replies have token ids and log-probabilities; another model gets chat
-        messages. With ``forced`` each is a diagnosis; with ``first_line`` a model can stop after its first line."""
+        messages. With ``forced`` a token prompt ends with the words before a diagnosis, so that each reply is one; chat
+        messages only demand it. With ``first_line`` a reply can stop after its first line."""
         sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)
@@ -90,7 +91,8 @@ class PolicyAgent(Policy):
 
     async def score_replies(self, state: State, texts: Sequence[str], forced: bool) -> list[Turn]:
         """Score the replies ``texts`` at a state: returns each with its tokens, an end-of-turn token and the
-        log-probability of every token (in nats, at temperature 1). Raises SettingsError for a model that cannot
+        log-probability of every token (in nats, at temperature 1). With ``forced`` the prompt already ends with the
+        words before a diagnosis, and a reply is scored without them. Raises SettingsError for a model that cannot
         score."""
         prompt, tokenizer = self.prompts.prompt_ids(state, forced), self.prompts.tokenizer
         prefix = self._diagnosis_prefix if forced else ""  # the prompt ends with these words, so they are not scored

@@ -63,7 +63,7 @@ class ReferenceAgent(Agent):
     @abstractmethod
     def choose(self, state: State, seed: int) -> int | None:
         """Choose the next action: returns the index of the examination to request (in ``doctor.exams``), or None to
-        diagnose."""
+        diagnose. ``seed`` is for agents that choose at random."""
 
     @cachedmethod(lambda self: self._posteriors, key=lambda self, state: state.key)
     def posterior(self, state: State) -> np.ndarray:
@@ -78,8 +78,9 @@ class ReferenceAgent(Agent):
         return self.doctor.update(before, answer.exam_key, answer.text)
 
     def differential(self, state: State) -> str:
-        """Write the likeliest diseases with their probabilities (:func:`render_differential`), as many as the setting
-        ``environment.prompt.differential``."""
+        """Write the likeliest diseases with their probabilities in tenths, "DIFFERENTIAL: Sepsis 6, Pneumonia 2": the
+        first line of a compact reply. They are as many as the setting ``environment.prompt.differential`` says; where
+        that is 0, the text is empty."""
         p, size = self.posterior(state), self.settings.environment.prompt.differential
         return render_differential((self.doctor.diseases[k], p[k]) for k in np.argsort(-p, kind="stable")[:size])
 
@@ -141,13 +142,13 @@ class RandomTests(ReferenceAgent):
 
 class CheapestFirst(ReferenceAgent):
     """Requests the cheapest examination until the likeliest disease has at least the probability ``confidence``, then
-    diagnoses."""
+    diagnoses. Items of the physical examination, which are free, are not requested."""
 
     confidence = 0.8
 
     def choose(self, state: State, seed: int) -> int | None:
         """Choose the cheapest examination that was not requested yet, an index of ``doctor.exams``. None once the
-        likeliest disease is probable enough, or when all were requested."""
+        likeliest disease is probable enough, or when all but the physical items were requested."""
         if self.posterior(state).max() >= self.confidence:
             return None
         left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
@@ -198,7 +199,8 @@ class Habits(NamedTuple):
     In the share ``premature`` of the cases the clinician diagnoses after one examination, or in the share ``at_once``
     of these without any. In the share ``defensive`` the clinician requests the most informative examination at any
     price, until a disease has at least the probability ``certainty``. In all other cases the clinician is economical,
-    and stops at the probability ``confidence``. Never more than ``patience`` examinations are requested.
+    and stops at the probability ``confidence``. Never more than ``patience`` examinations are requested; items of the
+    physical examination do not count.
     """
 
     premature: float = 0.25
@@ -237,8 +239,8 @@ class Clinician(ValueOfInformation):
 
     def choose(self, state: State, seed: int) -> int | None:
         """Choose the examination with the highest expected gain, by the prices that the habit of the case considers;
-        returns an index of ``doctor.exams``. None to diagnose: when the likeliest disease is probable enough, or when
-        the habit allows no further examination."""
+        returns an index of ``doctor.exams``. None to diagnose: when the likeliest disease is probable enough, when the
+        habit allows no further examination, or when all were requested."""
         habits = self.habits
         # A uniform number in [0, 1), from a seed of 63 bits; it draws the habit of the case.
         uniform = derive_seed("habit", state.case.note_id) / 2**63
@@ -252,7 +254,7 @@ class Clinician(ValueOfInformation):
         if self.count_requests(state) >= patience or posterior.max() >= stop_at:
             return None
         gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(posterior, *charges(state)))
-        return int(gain.argmax()) if np.isfinite(gain.max()) else None
+        return int(gain.argmax()) if np.isfinite(gain.max()) else None  # -inf: all were requested
 
     def equal_charges(self, state: State) -> tuple[np.ndarray, float]:
         """Compute what requests cost if prices are ignored, in the form of :meth:`charges`: the same small loss of

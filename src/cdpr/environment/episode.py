@@ -78,14 +78,15 @@ class Policy(Agent, Protocol):
 
 class DiagnosticEnvironment:
     """The transition T(s, a) of the decision process (paper, section "Problem Formulation"). It matches a requested
-    examination with the record of the case, and charges it in US dollars. It ends the episode at a diagnosis, at the
-    turn cap, or after a request beyond the budget.
+    examination with the record of the case, and charges it in US dollars. It judges the diagnosis that ends an episode,
+    and says when an agent has to give it: at the turn cap, or after a request beyond the budget.
 
     ``settings`` is the section ``environment``. ``judge`` decides whether a diagnosis is right, ``matcher`` which
     examination a request names; both use tables of names by default. Where language models judge or match,
     :meth:`respond` waits for them; all other methods return at once. ``calls`` counts the calls of ``matcher`` and
     ``judge`` under these names. ``matcher_model`` and ``judge_model`` count those that a model answered,
-    ``matcher_invalid`` and ``judge_invalid`` those with an unreadable answer.
+    ``matcher_invalid`` and ``judge_invalid`` those with an unreadable answer, ``judge_several`` those about a text that
+    lists several diagnoses.
     """
 
     def __init__(
@@ -173,7 +174,8 @@ class DiagnosticEnvironment:
 
     def is_correct(self, diagnosis: str, truth: str) -> bool:
         """Whether the judge finds that ``diagnosis`` names the true disease ``truth``: 1(d_hat = d*). The call is
-        counted in ``calls``."""
+        counted in ``calls``. Raises LookupError where a model judges and :meth:`respond` has not requested its
+        answer."""
         verdict = self.judge.verdict(diagnosis, truth)
         self._count("judge", self.judge, verdict.by, "several" if verdict.several else "")
         return verdict.correct
@@ -232,7 +234,8 @@ async def run_episodes(
     environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
 ) -> list[Trajectory]:
     """Run one episode of each case; returns the trajectories in the order of the cases. At most
-    :data:`EPISODES_AT_ONCE` run at the same time. Raises as :func:`run_episode`."""
+    :data:`EPISODES_AT_ONCE` run at the same time. Each has the seed :func:`case_seed` of ``seed`` and its case. Raises
+    ModelFailure where a model gives no answer, and what the agent raises."""
     trajectories: list[Trajectory] = []
     for start in range(0, len(cases), EPISODES_AT_ONCE):
         batch = cases[start : start + EPISODES_AT_ONCE]

@@ -84,8 +84,8 @@ class Questions:
 
 class ModelJudge(TableJudge):
     """A judge that asks ``model`` where tables of names do not settle the verdict. The tables settle it where they find
-    the diagnosis right, and where its text denies it ("not pneumonia"). Without ``tables_first`` the model is always
-    asked.
+    the diagnosis right, and where the text denies the disease that it names ("not pneumonia"). Without ``tables_first``
+    the model is always asked.
 
     Where the model's answer has no verdict, that of the tables counts, and is marked ``invalid``. Of several listed
     diagnoses the first is judged.
@@ -163,7 +163,8 @@ class ModelMatcher(TableMatcher):
 
 def read_verdict(answer: str) -> bool | None:
     """Read the verdict in a judge's answer: True where it calls the diagnosis right, False where it calls it wrong.
-    None where it has no verdict, two different ones, or only unfinished thoughts.
+    None where it has no verdict, two different ones, one that its reason takes back ("correct, but not complete"), or
+    only unfinished thoughts.
 
     A verdict is at the beginning of the answer, alone on a line, or at the end of a line ("the answer is: correct").
     """
@@ -185,7 +186,7 @@ def read_verdict(answer: str) -> bool | None:
 def _match_verdict(line: str, is_first: bool) -> re.Match[str] | None:
     """Find a verdict in one line of an answer: returns a match of :data:`_VERDICT_WORD`, or None. A verdict counts
     where it is the whole line, or ends the line after a lead ("the answer is: correct"). In the first line of the
-    answer (``is_first``) it also counts at the beginning, before a reason."""
+    answer (``is_first``) it also counts at the beginning, before a reason ("correct: both name the same disease")."""
     verdict = _VERDICT_WORD.match(line)
     if verdict is not None and (is_first or not verdict["reason"].strip(" .!,;:")):
         return verdict

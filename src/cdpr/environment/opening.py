@@ -35,7 +35,8 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
 def open_second_judge(settings: Settings, *, credentialed: bool) -> TableJudge | None:
     """Open the second judge, which the setting ``judge.second`` names: ``tables`` or a language model; None where it
     names none. A model then judges without the tables of names, so that errors of the tables show in the comparison.
-    Raises as :func:`open_environment`."""
+    ``credentialed`` says that the cases are under a data use agreement. Raises SettingsError for a model that cannot be
+    opened and GovernanceError for one that the agreement forbids, both before any request."""
     if settings.judge.second == TABLES:
         return TableJudge()
     spec = _judge_spec(settings, "judge.second", credentialed)

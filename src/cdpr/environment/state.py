@@ -241,9 +241,11 @@ class Trajectory:
 
     @cached_property
     def states(self) -> tuple[State, ...]:
-        """The states s_0 ... s_T at which the decisions were taken, one per step."""
+        """The states at which the decisions were taken, one per step: the first is the start of the episode, and the
+        state after the last step is not among them."""
         return tuple(State(self.case, self.steps[:t]) for t in range(len(self.steps)))
 
     def effort(self, start: int = 0, stop: int | None = None) -> Effort:
-        """The effort of the steps with indices ``start`` to ``stop - 1``; by default of the whole episode."""
+        """The effort of the steps with indices ``start`` to ``stop - 1``, or from ``start`` on (None); by default of
+        the whole episode."""
         return Effort.of(self.steps[start:stop])

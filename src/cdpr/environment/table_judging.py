@@ -27,8 +27,8 @@ _COMMA_OR_AND = re.compile(r"\s*,\s*(?:and\s+)?")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a diagnosis: whether it is ``correct``. ``by`` says what judged it: the ``table`` of names or a
-    ``model``. ``invalid`` means that the table judged, because the model's answer was no verdict. ``several``: the text
+    """The verdict on a diagnosis: whether it is ``correct``. ``by`` says what judged it: the ``table`` of names, a
+    ``model``, or ``invalid``: the table, because the model's answer was no verdict. ``several`` says that the text
     lists several diseases, of which the first was judged."""
 
     correct: bool
@@ -146,9 +146,10 @@ class TableMatcher:
         nothing is done."""
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
-        """Match a request with the ``keys`` of a record. Returns the keys that it names, in the record's order, and the
-        source of the match, ``table``. They are several where the record has an examination under several spellings or
-        in parts, and none where it has no such examination."""
+        """Match a request with the ``keys`` of a record. Returns the keys that it names, and the source of the match,
+        ``table``. There are several keys where the record has an examination under several spellings or in parts; they
+        are in the order in which repeated requests get them. There are none where the record has no such
+        examination."""
         return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:

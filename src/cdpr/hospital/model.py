@@ -52,10 +52,11 @@ class Finding:
     value (low, normal, high). Given the disease it is independent of all other findings.
 
     ``table[d, s]`` is P(state s | disease d), shape [diseases, states]. A text shows state s as a number drawn from
-    ``intervals[s]``, or as the phrase ``wording[s]``. A wording may be a tuple with one phrase for each hospital
-    (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms`` has, by the index of a
-    state, the number and name of the organism that a culture grows in it. ``mention`` and ``line`` are for a symptom:
-    the probability that the history of a patient mentions it, and the heading of the line that does.
+    ``intervals[s]``, or as the phrase ``wording[s]``; the other of the two is None. A wording may be a tuple with one
+    phrase for each hospital (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms``
+    has, by the index of a state, the number and name of the organism that a culture grows in it. ``mention`` and
+    ``line`` are for a symptom: the probability that the history of a patient mentions it, and the heading of the line
+    that does.
     """
 
     name: str
@@ -119,7 +120,8 @@ class Site:
     How it writes: ``column`` is the index of its phrase in :attr:`Finding.wording`. ``labels`` is the attribute of
     :class:`Measure` (``label``, ``short`` or ``long``) that it prints as the name of a quantity. ``names`` is the index
     of its name for an examination in :attr:`Examination.elsewhere`; None: it uses the examination's own name. ``si``:
-    it reports in SI units. ``layout`` is that of its files: ``note``, ``list`` or ``table``. A site with ``styles``
+    it reports in SI units. ``layout``: it writes laboratory values field by field and vital signs as a sentence
+    (``note``), laboratory values as a list (``list``), or both field by field (``table``). A site with ``styles``
     imitates other hospitals: it writes each case in one of these styles.
     """
 
@@ -268,7 +270,7 @@ def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None
     The short form is one number, the probability of the second of two states, or a dictionary with the probabilities of
     some states. The rest of the probability is spread over the other states in proportion to ``base``, shape [states].
     For example ``{"high": 0.4}`` of the states low, normal, high with the base [0.1, 0.8, 0.1] gives [0.067, 0.533,
-    0.4].
+    0.4]. Without a base the other states have the probability 0, and those named are scaled to the sum 1.
     """
     if isinstance(short_form, (int, float)):
         short_form = {states[1]: short_form}

@@ -34,8 +34,8 @@ class Interpreter:
     of other hospitals) gives no state."""
 
     def __init__(self, hospital: Hospital, site: Site):
-        """Group the findings of the presentation by the heading of their line, and note the state of each that has no
-        words. Patterns of phrases are compiled later, at first use."""
+        """Group the findings of the presentation by the heading of their line, and note which state of a finding a
+        history leaves out (the absence of a symptom, say). Patterns of phrases are compiled later, at first use."""
         self.site = site
         # By the source of a text, a heading or an examination: a pattern of the phrases that it may have, and for each
         # phrase the name of the finding and the state that it means.
@@ -148,7 +148,8 @@ def _value_pattern(label: str) -> re.Pattern[str]:
 
 
 def nearest_interval(intervals: tuple[tuple[float, float], ...], value: float) -> int:
-    """The index of the interval (low, high) that contains ``value``, or else of the nearest one."""
+    """The index of the first interval (low, high) that contains ``value``, its ends included, or else of the nearest
+    one."""
     distances = [max(low - value, value - high, 0.0) for low, high in intervals]
     return distances.index(min(distances))
 
@@ -266,15 +267,16 @@ class Diagnostician:
         diagnosing, over diagnosing at once. Shape [E] for E examinations. The second is requested only where that gains
         utility.
 
-        ``posterior`` [D] is the distribution over the D diseases now. ``charge`` and ``miss`` are as in
-        :meth:`net_gain`. The gain is -inf for the examinations that were ``requested`` before, a mask [E]. To save time
-        it is computed only for the eight examinations with the highest :meth:`net_gain` and for the indices in
-        ``also``; it is -inf for all others.
+        ``posterior`` [D] is the distribution over the D diseases now. ``charge`` [E] is the utility lost to an
+        examination with a result, ``miss`` the utility lost to a request whose result is unavailable. ``requested`` [E]
+        is True for the examinations that were requested before; their gain is -inf. To save time the gain is computed
+        only for the eight examinations with the highest :meth:`net_gain` and for the indices in ``also``; it is -inf
+        for all others.
         """
         barred = np.where(requested, -np.inf, 0.0)  # added to gains, so that nothing is requested twice
         one_step = self.net_gain(posterior, charge, miss) + barred
         two_step = np.full(len(self.exams), -np.inf)
-        for exam in dict.fromkeys([*np.argsort(-one_step, kind="stable")[:8].tolist(), *also]):
+        for exam in dict.fromkeys([*np.argsort(-one_step, kind="stable")[:8].tolist(), *also]):  # each once
             if requested[exam]:
                 continue
             barred_next = barred.copy()

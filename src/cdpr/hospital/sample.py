@@ -56,8 +56,8 @@ def sample_patient(
 ) -> Patient:
     """Draw patient ``index`` of a site from the model. Equal arguments give the same patient.
 
-    With the earlier patient ``same`` it is another ``admission`` of that person: age and sex stay the same, and the
-    disease is drawn from P(disease | age, sex). So every single admission follows the model.
+    ``same`` is an earlier admission of the person, None for the first one. Another ``admission`` keeps its age and sex,
+    and the disease is drawn from P(disease | age, sex). So every single admission follows the model.
     """
     key = (seed, site.number, index, admission)
     rng = np.random.default_rng([*key, 0])
@@ -90,14 +90,14 @@ def _sample_symptom(rng: np.random.Generator, finding: Finding, disease: int) ->
     """Sample the state (an index) of a presentation finding, given the index of the disease. Returns -1 where the
     history does not mention the finding."""
     mentioned = rng.random() < finding.mention
-    state = _sample_index(rng, finding.cumulative[disease])
+    state = _sample_index(rng, finding.cumulative[disease])  # always drawn, so that later draws do not depend on it
     return state if mentioned else -1
 
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
     """Return a laboratory finding in the given ``state`` (an index) as the site reports it: with label, value, unit,
-    reference range and flag. The value is drawn from the interval of the state. Where states have no intervals, it is
-    the phrase of the state."""
+    reference range, and a flag if it is abnormal. The value is drawn by ``rng`` from the interval of the state. Where
+    states have no intervals, it is the phrase of the state."""
     measure = finding.quantity
     if finding.intervals is None or measure.range is None:
         abnormal = "abnormal" if state > 0 else None  # the first state is the normal one
@@ -138,7 +138,8 @@ def write_report(exam: Examination, site: Site, patient: Patient) -> str:
 
 
 def write_analytes(exam: Examination, site: Site, patient: Patient) -> list[Analyte]:
-    """Print the laboratory values of an examination, one for each finding, with the random numbers of the patient."""
+    """Print the laboratory values of an examination, one for each finding. The patient's own random numbers draw them,
+    so equal calls give equal values."""
     rng = patient.generator(1 + list(patient.results).index(exam.name))  # one generator for each examination: 1, 2, ...
     return [write_measure(f, s, site, rng) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
 

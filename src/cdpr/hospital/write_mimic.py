@@ -151,8 +151,8 @@ class _Admission:
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
 
     def _add_laboratory(self, exam: Examination) -> list[Analyte]:
-        """Add the results of a laboratory examination at admission; returns these values. Often a repetition after
-        recovery is added too, which shows the commonest state of each quantity."""
+        """Add the results of a laboratory examination at admission; returns these values. With the probability
+        :data:`REPEATED` a repetition after recovery is added too, which shows the commonest state of each quantity."""
         analytes = write_analytes(exam, self.site, self.patient)
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))  # before admission
         self._add_specimen(exam, analytes, drawn)
@@ -213,8 +213,8 @@ class _Admission:
             self._add_row("hosp/microbiologyevents", hadm, **row, **result)
 
     def _add_radiology(self, exam: Examination) -> None:
-        """Add the radiology note of an imaging examination, and two rows with its code and name to
-        ``radiology_detail``."""
+        """Add the note of an imaging examination or a procedure to ``radiology``, and two rows with the code and the
+        name of the examination to ``radiology_detail``."""
         self.reports += 1
         # The notes of a patient are numbered over both stays. Those of a second stay begin at 41, because no stay has
         # as many as 40 reports.
