@@ -94,7 +94,8 @@ class MedAgents(Framework):
     async def _ask_experts(self, kind: str, fields: list[str], prompt: str, seed: int) -> dict[str, str]:
         """Let one expert for each of ``fields`` answer ``prompt`` with an analysis. An expert is a system message that
         describes the role; ``kind`` (``question`` or ``option``) chooses its wording. Returns a dictionary from this
-        message to the analysis, headed by the field of the expert and without an unfinished last sentence."""
+        message to the analysis, headed by the field of the expert and cut after its last whole sentence. An analysis
+        without a whole sentence is kept as it is."""
         experts = [_PROMPT(f"{kind}_expert", field=field) for field in fields]
         calls = (self._ask(prompt, ANALYSIS_TOKENS, seed, kind, n, expert=expert) for n, expert in enumerate(experts))
         analyses = {}

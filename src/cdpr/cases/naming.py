@@ -117,8 +117,15 @@ def _read(name: str) -> Meaning:
 
 
 def _use_words_of_vocabulary(name: str) -> str:
-    """Return the name without signs, dots and codes, in English, and changed by the rules ``rewritten`` of
-    ``naming.yaml``. These rules do not change the name of a known examination, or a LOINC name."""
+    """Return the name in the words of the vocabulary: without signs, dots and codes, and changed by the rules of
+    ``naming.yaml``. A LOINC name, and a name that the vocabulary has in this very spelling, are not changed further.
+
+    All other names are translated from Chinese, and changed by the rules ``together``, which join what is one
+    examination. A name of one examination is then changed by the rules ``rewritten``. These would swallow the second of
+    two examinations, so a name that joins several is left as it is, but for the first words that its parts share
+    (:func:`_share_first_words`); :func:`_read_part` rewrites each part by itself."""
+    # Four tests ask whether a name is known: `knows` only as it is spelt; `_look_up` also without a side and in
+    # American spelling; `_read_by_name` also with its words in another order; `translate` whether it is LOINC's.
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))  # "Sodium - serum": "Sodium (serum)"
     name = _PATTERN.initials.sub(lambda match: re.sub("[. ]", "", match[0]), name)  # "C.B.C.": "CBC"
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))  # "Na+": "Na"
@@ -134,7 +141,6 @@ def _use_words_of_vocabulary(name: str) -> str:
     parts = given if imaging_words(name) else _share_first_words(given)
     if len(parts) < 2 or not all(map(_stands_alone, map(_rewrite_name, parts))):
         return _rewrite_name(name)
-    # Two examinations: a rule for whole names would swallow the second. :func:`_read_part` rewrites each by itself.
     return name if parts == given else ", ".join(parts)
 
 

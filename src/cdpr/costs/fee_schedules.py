@@ -248,8 +248,9 @@ class Schedule:
 
 
 def split_codes(codes: str) -> list[tuple[str, str]]:
-    """Split codes joined by ``+``; returns (code, modifier) of each, with an empty modifier where there is none. Raises
-    ValueError for a text that is no list of codes."""
+    """Split billing codes joined by ``+``, each ``CODE`` or ``CODE-XX`` with the modifier XX of two characters. Returns
+    (code, modifier) of each; the modifier is empty where there is none. Raises ValueError for any other text, also an
+    empty one."""
     parts = codes.split("+")
     items = [item for part in parts if (item := _CODE_WITH_MODIFIER.fullmatch(part.strip()))]
     if len(items) < len(parts):

@@ -79,9 +79,9 @@ def price_case(record: CaseRecord, settings: Costs | None = None, catalogue: Cat
 
 
 def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, float], dict[str, str]]:
-    """Compute the price and the billing group of each examination of a record; returns US dollars by key, and groups by
-    key. ``prices`` are the prices of single examinations; ``rule`` (``max``, ``sum`` or ``first``) computes that of a
-    group.
+    """Compute the prices and the billing groups of the examinations of a record; returns US dollars by key, and by key
+    the billing group of each examination that has one. ``prices`` are the prices of single examinations; ``rule``
+    (``max``, ``sum`` or ``first``) computes that of a group.
 
     Each member of a group has the price of the whole group. Members that are priced as the same examination (analytes
     of one panel) count once, at the highest of their prices. ``first`` is the first member in the record.

@@ -64,7 +64,7 @@ class ProcessReward:
         """Start with an empty rollout cache of at most ``credit.cache.capacity`` states. When it is full, the state
         whose continuations were stored longest ago is removed."""
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(self.credit.cache.capacity)
-        # The iteration whose policy drew the cached continuations; 0 where they stay valid in all iterations, None
+        # The iteration in which the cached continuations were drawn; 0 where they are kept in all iterations, None
         # before the first group.
         self.version: int | None = None
 
@@ -73,8 +73,8 @@ class ProcessReward:
         awaits its :meth:`GroupCredit.score`, and afterwards calls ``pools.store()`` of all groups in the order of the
         batch.
 
-        The cache is cleared here where its continuations were drawn by the policy of an earlier iteration. A frozen
-        continuation policy never changes, so with the cache scope ``run`` its continuations stay valid.
+        In a new iteration the cache is cleared here, unless its continuations are those of a frozen policy, which never
+        changes, and the cache scope is ``run``.
         """
         stays_valid = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
         version = 0 if stays_valid else iteration
@@ -195,7 +195,8 @@ class GroupCredit:
         Two kinds of states are selected: those at which trajectories disagree, and those at which the policy is
         uncertain what to do next. ``disagreed`` has the keys of the first kind (:meth:`disagreed_states`).
         ``uncertainty`` has by key the entropy of the sampled next actions at a state, in nats; the second kind are the
-        states where it is at least ``credit.threshold``. ``rule`` is the section ``credit`` of the settings."""
+        states where it is at least ``credit.threshold``, or with ``credit.select_all`` all states in ``uncertainty``.
+        ``rule`` is the section ``credit`` of the settings."""
         uncertain, limit = states.entropy_selected(uncertainty, rule), rule.max_states
         node_paths = states.list_paths(self.nodes, len(self.group))
         return [states.select_states(keys, disagreed, uncertain, uncertainty, limit) for keys in node_paths]

@@ -138,9 +138,9 @@ class ModelMatcher(TableMatcher):
         self.questions = Questions(model, text_file("matcher.txt").strip(), "matcher", _NAME_TOKENS)
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Get the model's answer and keep it for :meth:`match`, if the match needs one: the tables find none of the
-        ``keys`` on record, and the request does not decline the examination. Raises ModelFailure where the model gives
-        none."""
+        """Get the model's answer and keep it for :meth:`match`, if the match needs one: there are ``keys`` on record,
+        the tables find none of them, and the request does not decline the examination. Raises ModelFailure where the
+        model gives none."""
         names = tuple(keys)
         by_table, _ = super().match(requested, names)
         if names and not by_table and not declines_examination(requested):

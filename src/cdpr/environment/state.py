@@ -186,7 +186,8 @@ class State:
 class Effort:
     """The effort of some steps: counts of their requests, and their cost in US dollars.
 
-    ``physical`` counts requests for the physical examination, ``issued`` all others. Of the issued requests,
+    ``physical`` counts requests that were answered with a result of the physical examination, new or known; ``issued``
+    counts all others, also those for a physical examination that is not on record. Of the issued requests,
     ``available`` gave a new result, ``repeated`` one that was known, and ``unavailable`` none, because it is not on
     record or its price exceeds the budget. ``invalid`` counts replies that could not be parsed.
     """

@@ -1,8 +1,9 @@
 """The credit of single decisions on test cases: CDPR's process reward, applied to the evaluated episodes.
 
-Training credits its own rollouts on training cases. Here the evaluated episodes of a case are its group, and every
-decision gets a value, also where CDPR would not select its state. The settings ``credit`` are the same for all
-policies, whatever their variants say.
+Training credits its own rollouts on training cases. Here the evaluated episodes of a case are its group, and their
+decisions are credited at every state, also where CDPR would not select it; only a forced diagnosis, and an action whose
+continuations all failed, gets no credit. The settings ``credit`` are the same for all policies, whatever their variants
+say.
 """
 
 import asyncio

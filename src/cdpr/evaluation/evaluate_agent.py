@@ -212,7 +212,8 @@ def evaluation_row(
     judging: Judging | None = None,
 ) -> EvaluationRow:  # fmt: skip
     """Make the row of one episode. ``meter`` has the usage of the agent's model, ``judging`` what models did in judging
-    (None: tables judge). Texts of credentialed cases become pseudonyms or are left out."""
+    and matching, and the second verdict (None: tables of names did both, and there is no second judge). Texts of
+    credentialed cases become pseudonyms or are left out."""
     case, tests = episode.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else episode.effort()
     # The counts of the meter have the names of fields of a row; ``models`` is a set.
@@ -242,8 +243,9 @@ def evaluation_row(
 def record_judging(
     environment: DiagnosticEnvironment, episode: Trajectory, second: TableJudge | None
 ) -> Judging | None:
-    """Record what language models did in judging the diagnosis of an episode and in matching its requests. Returns None
-    where tables of names did both."""
+    """Record what language models did in judging the diagnosis of an episode and in matching its requests, and the
+    verdict of the ``second`` judge, if there is one. Returns None where tables of names judge and match, and there is
+    no second judge."""
     judge, matcher, case = environment.judge, environment.matcher, episode.case
     if second is None and not judge.counters and not matcher.counters:  # tables alone, which count nothing
         return None

@@ -252,7 +252,8 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -
     (``verdicts``); how many of them the ``first`` and the ``second`` judge call right, and how many only one of them
     (``only_first``, ``only_second``); the share ``agreed`` of equal verdicts; Cohen's ``kappa`` with its 95% interval
     (``kappa_low``, ``kappa_high``), None where it is undefined. The interval resamples cases, since diagnoses of a case
-    are not independent. Raises ValueError without verdicts.
+    are not independent: ``resamples`` times, with random numbers that ``seed`` and the name ``dataset`` fix. Raises
+    ValueError without verdicts.
     """
     table = np.asarray(counts, dtype=float)
     both, only_first, only_second, _ = (int(n) for n in table.sum(axis=0))

@@ -52,8 +52,8 @@ class Leak(BaseModel, frozen=True, extra="forbid"):
 
 
 class AttritionReport(BaseModel, frozen=True, extra="forbid"):
-    """The counts of an import (:class:`Attrition`) as numbers only; it is written to and read from ``*.report.json``.
-    ``funnel`` has a step for each rule that dropped a case.
+    """The counts of an import (:class:`Attrition`) without identifiers and words of cases; they are written to and read
+    from ``*.report.json``. ``funnel`` has a step for each rule that dropped a case.
 
     Raises ValueError where the cases read, minus those that the rules dropped, are not the cases kept.
     """
@@ -89,7 +89,7 @@ class Attrition:
     what happened to rows and texts, by a description ("laboratory rows without a result"). ``warnings`` are sentences
     for the user. ``tables`` has an entry for each table of the source: its number of rows, or for a table whose rows
     are counted in ``events`` the words with which their descriptions begin ("laboratory rows").
-    The result of :meth:`report` has numbers only.
+    The result of :meth:`report` has no identifiers and no words of the cases.
     """
 
     dataset: str
@@ -169,8 +169,8 @@ class Attrition:
         return AttritionReport(**counts, events=events, funnel=self.steps(), leaks=tuple(self.leaks()))
 
     def conclude(self, job: Job) -> None:
-        """Write the report to the file ``job.out["report"]``, add its numbers to the metrics of the job, and print the
-        counts."""
+        """Write the report to the file ``job.out["report"]``, add the numbers of cases read and kept to the metrics of
+        the job, and print all counts. Raises ValueError as :meth:`report`."""
         report = self.report()
         write_text(job.out["report"], report.model_dump_json(indent=2) + "\n")
         job.metrics.update(read=report.read, kept=report.kept)

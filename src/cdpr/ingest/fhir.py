@@ -49,8 +49,9 @@ class _Case:
         return min(filter(None, times), default=None)
 
     def overlaps(self, first: datetime | None, last: datetime | None) -> bool:
-        """Whether the time from ``first`` to ``last`` overlaps the encounter; False where any of the times is unknown.
-        An encounter without an end has not ended."""
+        """Whether the time from ``first`` to ``last`` (both included) overlaps the encounter; one without an end has
+        not ended. False for a case without an encounter, and where ``first``, ``last`` or the start of the encounter
+        is unknown."""
         if first is None or last is None or self.start is None or not self.encounters:
             return False
         ends = (encounter.child("period").moment("end", end=True) for encounter in self.encounters)
@@ -164,9 +165,12 @@ def _moment_of(resource: Resource, end: bool) -> datetime | None:
 
 
 def _make_draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
-    """Make the draft of a case: history and physical examination from its notes, completed by its coded resources;
-    results; and the primary diagnosis. ``hours`` and ``by_onset`` are the settings ``hours_after_start`` and
-    ``diagnosis_by_onset``."""
+    """Make the draft of a case: history and physical examination from its notes and coded resources, results, and the
+    primary diagnosis.
+
+    Results later than ``hours`` after the start of the case are left out (None: none). ``by_onset`` is for exports
+    without notes. With it, an encounter that names no diagnosis gets a condition that began in it; one without a
+    complaint gets its own type as complaint; and complaints that are the diagnosis are left out."""
     person = _read_person(case)
     results, social = collect_results(_result_resources(case, hours, attrition), person, attrition)
     primary, complaints = _diagnosis_and_complaints(case, by_onset, attrition)
@@ -187,7 +191,8 @@ def _make_draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition:
         "Family History": _join_distinct(_family_history(case)),
         "Allergy History": _join_distinct(one.display("code") for one in allergies),
     }
-    # A note tells more than what is coded; what is coded fills its gaps.
+    # In the history a note tells more than what is coded, which fills its gaps. In the physical examination (below) a
+    # coded result replaces the note's text of the same item.
     history |= {name: text for name, text in coded.items() if says_something(text) and name not in history}
     return Draft(
         # A case without an encounter has the identifier of its patient.
@@ -196,7 +201,7 @@ def _make_draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition:
         history=history,
         results={key: text for key, text in results.items() if not is_physical(key)},
         physical=physical | {key: text for key, text in results.items() if is_physical(key)},
-        # A diagnosis without words is dropped by its code.
+        # A case whose diagnosis has a code alone is dropped, by the rule against codes as diagnoses.
         diagnosis=diagnosis or diagnosis_code,
         where=_describe(case),
     )

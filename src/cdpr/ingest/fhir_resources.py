@@ -100,7 +100,7 @@ def concept_display(concept: FhirElement) -> str:
 
 @dataclass
 class Scope:
-    """The resources that may refer to one another: those of one bundle, or of all NDJSON files together.
+    """The resources that may refer to one another: those of one bundle, or all resources outside bundles.
 
     ``prefix`` is put before the identifiers of the resources, so that they differ from those of other bundles.
     ``displays`` has the words for codes in the whole export, ``by_reference`` each resource by its URL and by
@@ -130,7 +130,7 @@ class Scope:
 
 class Resource(FhirElement):
     """A FHIR resource of the type ``kind``. It may refer to the resources of its own ``scope``, and to ``shared``,
-    those of the NDJSON files. ``is_stu3``: it had element names of FHIR STU3, which were replaced by those of R4."""
+    those outside bundles. ``is_stu3``: it had element names of FHIR STU3, which were replaced by those of R4."""
 
     def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
         """Make a resource of ``content``, the object with its elements. ``scope`` has the resources to which it may
@@ -206,8 +206,9 @@ class Resource(FhirElement):
 
 def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> list[Scope]:
     """Read the resources of an export, a file or a folder. Resources that may refer to one another are a
-    :class:`Scope`: returns one for all NDJSON files, then one for each bundle. Resources are in the order of the files;
-    those of other types than ``kinds`` are counted and left out. Raises IngestError for a file that cannot be read."""
+    :class:`Scope`: returns one for all resources outside bundles, then one for each bundle. Resources are in the order
+    of the files; those of other types than ``kinds`` are counted and left out. Raises IngestError for a file that
+    cannot be read, and for a folder without one."""
     files = sorted({file for ending in _ENDINGS for file in files_with_ending(path, ending)})  # or ``path`` alone
     if not files:
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")

@@ -120,9 +120,10 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
     """Collect the results of one case from its ``resources``, which are in the order of their times. Returns the
     results by examination, and the social history as a list of texts. Resources that cannot be used are counted."""
     collector = _Collector(person, attrition)
-    panels, mere_lists = _name_panels(resources, attrition)
+    panels, mere_lists = _name_panels(resources, attrition)  # mere lists: observations without a result of their own
     # The culture of each specimen, by the reference to the specimen. Susceptibilities of the organisms that grew from
-    # it are added to this culture.
+    # it are added to this culture. Any observation on the specimen that is no susceptibility is taken for its culture;
+    # of several the last. An empty key (no name) leaves a susceptibility an examination of its own.
     cultures: dict[str, str] = {}
     for one in of_kind(resources, "Observation"):
         specimen, panel = _specimen_reference(one), panels.get(id(one.value), "")

@@ -133,6 +133,7 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
 
     Creates the table ``lab``, with the first result of each laboratory item of an admission, and ``items``, with the
     examination of each item. Items that only say that a specimen was kept, not examined, are left out unless ``held``.
+    Raises IngestError where most times, or the ``hadm_id`` of rows, cannot be used.
     """
     # The time of a row and the start of an admission's time window, as expressions of SQL.
     linked = statement("linked", table="labevents", time="moment(charttime)", start="c.start")
@@ -148,7 +149,8 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
 
 def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     """Link the rows of ``microbiologyevents`` to admissions as the table ``micro``, and count every row. A row with a
-    date but no time is in the time window if any part of its day is."""
+    date but no time is in the time window if any part of its day is. Raises IngestError where most times, or the
+    ``hadm_id`` of rows, cannot be used."""
     # For a row without a time the window starts at the beginning of its first day (86,400 seconds).
     start = "CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END"
     time = "coalesce(moment(charttime), moment(chartdate))"
@@ -158,7 +160,8 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
 
 def link_radiology(tables: Tables, attrition: Attrition) -> None:
     """Link the radiology reports to admissions as the table ``report``, and count every report. A row also has the
-    names of its examinations from the detail table, and the report to which an addendum belongs."""
+    names of its examinations from the detail table, and the report to which an addendum belongs. Raises IngestError
+    where most times, or the ``hadm_id`` of rows, cannot be used."""
     tables.query("report_names")
     linked = statement("linked", table="radiology", time="moment(charttime)", start="c.start")
     tables.query("report", linked=linked)

@@ -36,7 +36,7 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, Runtime
 
 
 class ArchiveError(ValueError):
-    """An archive cannot be written or read; the message says why and what to do."""
+    """An archive cannot be written or read; the message says why."""
 
 
 @dataclass

@@ -124,9 +124,10 @@ def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], dataset: 
 
 class RecordedModel(Model):
     """A model that answers from recordings. Only questions without a recorded answer are sent to the model ``inner``,
-    and its answers are recorded. Without ``inner`` it is a replay, which raises AnswerMissing for such questions.
+    and its answers are recorded; an empty reply is no answer (:attr:`~.types.Completion.is_answer`). Without ``inner``
+    it is a replay: it returns what is recorded, and raises AnswerMissing where nothing is.
 
-    It takes only messages. Models that take token ids run in this process, where answers are free and repeatable.
+    It takes only messages. Policies, which take token ids, are not recorded, since their replies cost nothing.
     """
 
     def __init__(self, spec: ModelSpec, inner: Model | None) -> None:

@@ -76,8 +76,10 @@ class ServedModel(Model):
     - The API key is read from the first environment variable in ``keys`` that is set, when a request is sent, and
       stored nowhere. The variables are those of the model's own provider, so that no provider gets another's key.
     - A request is sent again after a lost connection, after an answer that is empty, unfinished or of another form,
-      and after the statuses 408, 409, 425, 429 and 5xx. It waits as long as the server asks for (``Retry-After``). If
-      the answer is still empty in the last attempt, it is returned.
+      and after the statuses 408, 409, 425, 429 and 5xx, unless the server's header ``x-should-retry`` decides
+      otherwise. It waits as long as the server asks for (``Retry-After``), but at least its own pause; if the server
+      asks for more than two minutes, the request fails. If the answer is still empty in the last attempt, it is
+      returned.
     - A request that timed out is sent again once, and only if the server has answered other requests since.
     - Redirects are not followed. Proxies are used only for open cases on other machines.
     """

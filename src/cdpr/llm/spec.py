@@ -89,8 +89,8 @@ class ModelSpec:
 
     - ``timeout``: seconds for a whole answer; ``at_once``: most open requests.
     - ``retries``: attempts after the first; ``pause``: seconds before the first retry, doubled each time up to 30.
-    - ``replicas``: copies of the model (vLLM's data parallel ranks). All requests of a case go to the same one, which
-      has cached the prompts of the case.
+    - ``replicas``: copies of the model (vLLM's data parallel ranks). All completions of token prompts of a case are
+      requested from the same copy, which has cached the prompts of the case; the server divides other requests.
     - ``server``: the server, if this process starts it.
     - ``tokens``: the folder of a tokenizer, with which the server takes prompts of token ids.
 
@@ -158,7 +158,8 @@ class ModelSpec:
     @classmethod
     def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> Self:
         """Make the specification of a model in ``workflow/models.yaml`` from its ``entry``. Raises SettingsError where
-        the entry has no address or folder."""
+        the entry has no address or folder, and RuntimeError for a folder where ``policy.device`` is ``cuda`` and torch
+        finds no GPU."""
         if entry.where is None:
             remedy = "set `at` to its address or folder; see `cdpr systems`"
             raise SettingsError(f"model {entry.label or entry.id!r}: {remedy}")
@@ -182,7 +183,7 @@ class ModelSpec:
     def of_folder(cls, folder: str | Path, policy: Policy) -> Self:
         """Make the specification of the model in a Hugging Face folder, which will run in this process. ``policy``
         gives its device and the arguments of its chat template. It counts as credentialed until a caller says
-        otherwise."""
+        otherwise. Raises RuntimeError as :func:`device_of`."""
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod

@@ -107,7 +107,7 @@ class Spending:
                 message = "%s: %.4f USD of the budget are left, and calls under way hold %.4f: waiting, at most %.0f s"
                 _log.warning(message, self.label, left, reserved, self._lifetime)
             if waits % _POLLS_BEFORE_CHECK == 0:  # the call of a dead process will never be booked: do not wait for it
-                self._journal.write(_release_dead_reservations)
+                self._journal.write(_expire_dead_reservations)
             waits += 1
             await asyncio.sleep(_POLL)
 
@@ -188,7 +188,7 @@ def _is_dead(holder: str) -> bool:
         return True
 
 
-def _release_dead_reservations(database: sqlite3.Connection) -> None:
+def _expire_dead_reservations(database: sqlite3.Connection) -> None:
     """End the reservations of processes that died before their call was answered, so that no other call waits for them.
     The money does not become free: these calls count as spent from now on, because they may have been billed."""
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"  # 0: ended here before

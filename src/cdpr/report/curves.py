@@ -103,7 +103,7 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
 
 def read_training(results: str | Path, run: str) -> pd.DataFrame:
     """Read the metrics of a training as a frame with a row per step, and the column ``run``. It is empty where there is
-    no file. Raises TableError."""
+    no file. Raises TableError for a line that is not a row of metrics, such as an incomplete last one."""
     return pd.DataFrame([{"run": run, **row} for row in _read_rows(results, run)])
 
 
@@ -138,7 +138,7 @@ def _metrics_path(results: str | Path, run: str) -> Path:
 
 def _read_rows(results: str | Path, run: str) -> list[dict[str, Any]]:
     """Read the metrics of a training, a dict per step, without times; an empty list where there is no file. Raises
-    TableError."""
+    TableError for a line that is not a row of metrics, such as an incomplete last one."""
     return read_metrics(_metrics_path(results, run), whole=True)  # an incomplete last line is an error
 
 

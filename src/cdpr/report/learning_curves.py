@@ -120,7 +120,7 @@ def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves]
             x = segment.mean(axis.name) / axis.unit
             low, high = segment.band(metric)
             panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
-            # About ten markers on a segment.
+            # About ten markers on a segment. The legend has lines of its own; ``label`` only identifies this one.
             panel.plot(x, segment.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
                        markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
         for x_end, value in curve.divergence_points(axis.name, metric):

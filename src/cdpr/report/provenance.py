@@ -21,8 +21,9 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     """Raise :class:`ProvenanceError` unless these evaluation files can be shown in one table.
 
     The ``run.json`` beside each must agree with the settings in tier, utility, costs, and in the models that judge
-    diagnoses and match requests. Evaluations on one data set must be of the same cases. Each file must be unchanged
-    since it was written. Where there is no ``run.json``, or it does not state a value, nothing is checked.
+    diagnoses and match requests, and be the record of the job that makes the file. Evaluations on one data set must be
+    of the same cases. Each file must be unchanged since it was written. Where there is no ``run.json``, or it does not
+    state a value, nothing is checked; an unreadable one is an error.
     """
     cases: dict[str, tuple[str, Path]] = {}  # by data set: the digest of its cases, and the first evaluation on them
     paths = {path.with_suffix(".run.json"): path for path in evaluations}
@@ -62,8 +63,8 @@ def _check_settings(settings: Settings, record: RunRecord, path: Path, origin: P
 
 def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> None:
     """Raise :class:`ProvenanceError` where one of the training ``runs`` is of another tier than the settings, was
-    trained on other cases than the others, or has files that were changed. Where there is no ``run.json``, or it does
-    not state a value, nothing is checked."""
+    trained on other cases than the others, has files that were changed, or a ``run.json`` that is unreadable or of
+    another job. Where there is no ``run.json``, or it does not state a value, nothing is checked."""
     cases: dict[str, Path] = {}  # the first record with each digest of the cases
     for origin, record in _read_existing(results / "training" / run / "run.json" for run in runs):
         _check_job(record, origin, "train_policy", {"run": origin.parent.name})
@@ -79,7 +80,8 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
 
 def check_prices(results: Path, datasets: Iterable[str]) -> None:
     """Raise :class:`ProvenanceError` where the cases of these data sets were priced by different price lists, overrides
-    or cost settings: their average would mix them."""
+    or cost settings, since their average would mix them; and for a ``run.json`` that is unreadable or of another job.
+    Data sets without a ``run.json`` are passed over."""
     first: tuple[Any, Path] | None = None
     for origin, record in _read_existing(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
         _check_job(record, origin, "map_costs", {"dataset": origin.name.removesuffix(".run.json")})

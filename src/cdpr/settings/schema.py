@@ -188,7 +188,7 @@ class FrozenServer(Section):
 
 
 class Verl(Section):
-    """Settings of the training engine verl: machines, memory, and servers."""
+    """Settings of the training engine verl: machines, memory, servers, and how it trains and samples."""
 
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")

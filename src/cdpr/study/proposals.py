@@ -134,8 +134,9 @@ def remove_action(reply: str) -> str:
 
 
 def model_names(settings: Settings, agent: AgentEntry) -> list[str]:
-    """List the names of the model that an agent uses: its label in tables, and the name that its makers gave it. Empty
-    for an agent without a registered model."""
+    """List the names of the model that an agent uses, which raters must not read in its replies: its label in tables,
+    and the name that its makers gave it. A model that the agent itself names by an address has only the name
+    ``served_as``. Empty for an agent that acts by a policy of the run or by no model, and where no name is known."""
     model = model_of(settings, agent)
     if model is None:
         return []

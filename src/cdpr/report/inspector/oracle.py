@@ -26,8 +26,8 @@ class Opinion(NamedTuple):
     """The reference's judgement of one decision.
 
     - ``posterior``: the likeliest diseases with their probabilities.
-    - ``values``: the values of the compared actions, the action taken first, in units of utility; None for an
-      examination that the model does not know.
+    - ``values``: the values of the compared actions, the action taken first, in units of utility. None for an
+      examination that the model does not know, unless the record lacks it: then only its charge counts.
     - ``best``: the best of all actions, and ``best_value`` its value.
     - ``lost``: the best value minus that of the action taken; None where the latter is not known.
     """
@@ -40,7 +40,8 @@ class Opinion(NamedTuple):
 
     @property
     def disagrees(self) -> bool:
-        """Whether the reference would have taken an action of a clearly higher value."""
+        """Whether the best action is better than the action taken by more than :data:`_NEGLIGIBLE`, up to which the
+        reference would not have ordered another examination. False where the value of the action taken is unknown."""
         return self.lost is not None and self.lost > _NEGLIGIBLE
 
 
@@ -74,7 +75,7 @@ class Oracle:
         unchanged = diagnosed + max(best_gain, 0.0)  # the value of the state after a request that brought nothing
 
         def value(action: ActionKey) -> float | None:
-            """Return the value of an action; None for an examination unknown to the model."""
+            """Return the value of an action, as :attr:`Opinion.values` has it."""
             kind, text = action
             if kind == "end":
                 return self._probability_right(posterior, text) if text else diagnosed

@@ -47,8 +47,9 @@ class _Attention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cached: list[Tensor] | None) -> Tensor:
         """Compute the attention of ``x`` [B, T, width]; returns the same shape. ``cos`` and ``sin`` are those of the
-        rotary angles, [B or 1, 1, T, head_dim]. ``mask`` [B, 1, T, past + T] is True where a token attends to another;
-        without it each token attends to itself and all tokens before it.
+        rotary angles, [B or 1, 1, T, head_dim]. ``mask`` [B, 1, T, past + T] is True where a token attends to another.
+        Without a mask (None) each token attends to itself and all tokens before it; this needs T = 1, or no earlier
+        tokens.
 
         ``cached`` is a list [keys, values] of earlier tokens, empty where there are none; the keys and values of ``x``
         are added to it, in place. None: nothing is cached."""
