@@ -38,7 +38,7 @@ def _class_regex(name: str) -> str:
     """Write a regular expression that matches any word of the class ``name`` of ``denial.yaml``. Words in Latin letters
     match as whole words only. Chinese words match anywhere, because Chinese has no spaces."""
     words = _word_classes()[name]
-    # From 一 to 鿿 are all Chinese characters.
+    # The expressions of a class are in Latin letters, Chinese (from 一 to 鿿 are all Chinese characters), or signs.
     latin = [text for text in words if re.search("[a-z]{2}", text) and not re.search("[一-鿿]", text)]
     others = [text for text in words if text not in latin]
     whole_words = rf"(?<![^\W_])(?:{'|'.join(latin)})(?![^\W_])"  # no letter or digit before or after
@@ -55,7 +55,8 @@ def _words_of(*classes: str) -> re.Pattern[str]:
 @functools.cache
 def _word_pattern() -> re.Pattern[str]:
     """Compile a pattern that matches any single word. The name of the group that matches is the class of the word
-    (:data:`_LETTER`), or ``other`` for a word without a class. Without a class each Chinese character is a word."""
+    (:data:`_LETTER`), or ``other`` for a word without a class. A Chinese character without a class is a word by
+    itself."""
     classes = "|".join(f"(?P<{name}>{_class_regex(name)})" for name in _LETTER)
     return re.compile(classes + r"|(?P<other>[一-鿿]|[^\W一-鿿]+)", re.IGNORECASE)
 
@@ -148,15 +149,16 @@ def _classify_clause(clause: str, earlier: str) -> Clause:
         classes += letter
         if letter in "xm":
             subject.append(word[0])
-    if "d" in classes or re.search("n.*[rs]|[rs].*n", classes):  # a doubt, or a double negation
+    if "d" in classes or re.search("n.*[rs]|[rs].*n", classes):  # a doubt, or a double negation: "not excluded" (nr)
         return "doubt"
     if not re.search("[nrsh]", classes):  # nothing is denied
-        if earlier and "c" in classes:  # a remark about the earlier diagnosis, whose sense is unknown
+        if earlier and "c" in classes:  # a remark about the earlier diagnosis, of unknown sense: "was it right" (gcp)
             return "doubt"
         return "plain" if subject else "empty"
-    if not subject:  # "ruled out", "not confirmed"; without an earlier diagnosis "no evidence" says nothing
+    if not subject:  # "ruled out" (r) denies; "no evidence" (np) says nothing without an earlier diagnosis
         return "denial" if earlier or "p" not in classes else "empty"
-    if not earlier:  # the X of "history of X" or "less likely X" may be the diagnosis
+    # "No asthma" (nx) denies asthma. Of "history of asthma" (hx) and "less likely asthma" (sx) it may be the diagnosis.
+    if not earlier:
         return "doubt" if "h" in classes or re.search("s.*[xm]", classes) else "other"
     # "Not supported by X" is about the earlier diagnosis, "no evidence of X" is about X.
     unsupported = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not _PREPOSITION_OF.search(clause)

@@ -54,7 +54,7 @@ def _write_case(hospital: Hospital, site: Site, patient: Patient, benchmark_name
     fields = {"number": number, "department": department, "diagnosis": diagnosis, "disease": disease.lower()}
     case = {name: text.format(**fields) for name, text in _DATA["case"].items()}
     results = {"imageological_examination": imaging, "laboratory_examination": laboratory}
-    case |= {name: block for name, block in results.items() if block}
+    case |= {name: block for name, block in results.items() if block}  # an empty one stays the text "Not available."
     return case | {"id": number, "clinical_case_summary": _write_summary(hospital, style, patient, laboratory, imaging)}
 
 

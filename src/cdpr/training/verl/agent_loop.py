@@ -338,5 +338,6 @@ class ScheduledBatch(ReplayBuffer):
         for row, key in zip(rows["index"], batch.keys, strict=True):
             _, member, output = key.rsplit("_", 2)  # of UID_MEMBER_OUTPUT
             sort_keys.append((int(row), int(member), int(output)))
+        # verl takes the present numbers of the rows, in their new order.
         batch.reorder(sorted(range(len(sort_keys)), key=lambda number: sort_keys[number]))
         return batch, metrics

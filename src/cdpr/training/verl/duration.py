@@ -190,7 +190,7 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
     # Continuations start at the states after the candidate actions of the selected states: examinations among the most
     # probable actions and the one that was taken.
     selected = states * (1 if credit.select_all else behaviour.selected)
-    if credit.max_states:
+    if credit.max_states:  # of each trajectory; a state that several trajectories visit counts for all of them
         selected = min(selected, trajectories * credit.max_states / visits)
     next_states = selected * min(behaviour.examinations, credit.candidates + 1)
     continuations = next_states * credit.continuations * (behaviour.drawn if credit.cache.scope != "off" else 1)
@@ -207,7 +207,7 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
         work["continuations"] = ServerWork(
             continuations, replies * behaviour.reply, prompt, next_states + later, diagnoses=continuations - forced
         )
-        prompt, requests = 0, forced
+        prompt, requests = 0, forced  # of the diagnoses that end the continuations: their prompts are cached
     if credit.verdicts == "scored":
         # With horizon 0 no reply is drawn, so all continuations from a state end in the same scored diagnosis.
         scored = continuations if credit.horizon else next_states

@@ -173,6 +173,7 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
 
     def watch() -> None:
         """Interrupt the main thread by a signal as soon as the start has failed; end when the run has started."""
+        # Twice a second, until the context has ended or the file is empty, which says that the run has started.
         while not ended.wait(0.5) and (waiting := (state / START).read_text()):
             ray_cpus = ray.cluster_resources().get("CPU", cpus) if ray.is_initialized() else cpus
             if ray_cpus < cpus:
