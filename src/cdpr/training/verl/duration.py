@@ -92,9 +92,9 @@ class ServerWork(NamedTuple):
 
 
 class StepEstimate(NamedTuple):
-    """The estimate of a training step: ``seconds`` and ``work`` of the servers, by phase. It assumes that equal states
-    of a group are merged, that servers cache prompts, and that no continuation comes from the rollout cache of earlier
-    steps."""
+    """The estimate of a training step: ``seconds`` by phase, and ``work`` of the servers by phase, which has no entry
+    for the update. It assumes that servers cache prompts, and that no continuation comes from the rollout cache of
+    earlier steps."""
 
     seconds: dict[str, float]
     work: dict[str, ServerWork]
@@ -156,8 +156,8 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
 
 
 def _scored_replies(settings: Settings) -> int:
-    """Count the replies whose probability the servers compute at every state, because the algorithm gives them. Returns
-    0 for an algorithm that gives none, and for CDPR, whose work :func:`_credit_work` estimates."""
+    """Count the replies that the algorithm writes itself at every state, and whose probability the servers compute.
+    Returns 0 for an algorithm that writes none, and for CDPR, whose work :func:`_credit_work` estimates."""
     algorithm, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
     if _has_reader(settings):
         # The reader's belief without and with each result; the initial policy's choice; the replies to train on, which
@@ -248,7 +248,7 @@ def _serving_seconds(
 
 def steps_of(settings: Settings) -> int:
     """Return the number of iterations of a training: ``training.steps``, or where that is not set ``training.epochs``
-    epochs of ``data.train_cases`` cases."""
+    epochs of ``data.train_cases`` cases, in whole batches."""
     training = settings.training
     return training.steps or training.epochs * (settings.data.train_cases // training.prompts_per_batch)
 

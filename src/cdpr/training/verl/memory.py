@@ -23,7 +23,8 @@ _CHUNK = 1024  # tokens whose logits are in memory at the same time, at most
 
 class ModelSize(BaseModel):
     """The sizes of a decoder-only language model with grouped-query attention and gated feed-forward layers, as in its
-    ``config.json``."""
+    ``config.json``. ``tied`` says that embedding and output layer share one matrix; ``positions`` is the number of
+    tokens of the longest sequence that the model can read."""
 
     hidden: int = Field(alias="hidden_size")
     layers: int = Field(alias="num_hidden_layers")
