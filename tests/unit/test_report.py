@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from latex import compile_latex
+from matplotlib.text import Text
 from toy import CALL_COUNTS
 
 from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, metrics_by_name, read_evaluation
 from cdpr.files import TableError
 from cdpr.job import Job
 from cdpr.metrics_log import split_times
-from cdpr.report import comparators, frontier, learning_curves, main_table, methods, style
+from cdpr.report import comparators, frontier, main_table, methods, style
 from cdpr.report.accuracy_cost import labelled_agents, plot_accuracy_cost, plot_every_agent
 from cdpr.report.curves import diverged_at, read_curves
 from cdpr.report.frontier import accuracy_at, area, plot_frontier
@@ -29,7 +30,7 @@ from cdpr.report.learning_curves import (
     plot_learning_curves,
     plot_training_efficiency,
     plot_training_time,
-    read_efficiency_curves,
+    read_figure_curves,
 )
 from cdpr.report.main_table import sheet
 from cdpr.report.methods import main_methods, pictured_methods, variant_method
@@ -49,6 +50,7 @@ RUNS = {
     "all_tests": (9, 10, 30.0), "value_of_information": (8, 2, 12.0),
 }  # fmt: skip
 SETTINGS = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 200}, "utility": {"cost_unit_usd": 10}})
+PANELS = style.declared("learning_curves")["panels"]
 PLOTS = (plot_training_time, plot_training_efficiency, plot_learning_curves, plot_engines, plot_accuracy_cost,
          plot_every_agent)  # fmt: skip
 
@@ -84,7 +86,10 @@ def pristine(tmp_path_factory) -> Path:
         for seed in SETTINGS.seeds:
             measured = [
                 {"step": s, "seconds": s * 2.0 * (seed + 1), "tokens": 100 * s}
-                | {f"validation/{m}": 0.1 + 0.01 * slope * s + 0.02 * seed for m in learning_curves.PANELS}
+                | {
+                    f"validation/{m}": 0.1 + 0.01 * slope * s + 0.02 * seed
+                    for m in style.declared("learning_curves")["panels"]
+                }
                 for s in (0, 10, 20)
             ]
             between = [{"step": 5, "seconds": 1.0, "tokens": 5, "train/accuracy": 0.2}]
@@ -296,7 +301,8 @@ def test_every_legend_is_within_its_figure(results, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("alike", "seed"), [(True, 0), (False, 0), (False, 3)])
 def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, monkeypatch, alike, seed):
-    """No name lies on another, on a point, or beyond its panel, also where all points coincide."""
+    """No name lies on another, on a point, or beyond its panel, also where all points coincide. The figure of every
+    agent shows them on all data sets."""
     rng = np.random.default_rng(seed)
     for dataset, cases in CASES.items():
         named = {run for m in pictured_methods(SETTINGS) if m.name in labelled_agents(SETTINGS) for run in m.runs}
@@ -310,21 +316,25 @@ def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, mon
         make(plot, results, tmp_path / "f")
     labels = {f"{m.label} (knows the hospital)" if m.knows_hospital else m.label
               for m in pictured_methods(SETTINGS) if m.name in labelled_agents(SETTINGS)}  # fmt: skip
-    panels = [panel for figure in figures for panel in figure.axes if {t.get_text() for t in panel.texts} & labels]
-    assert len(panels) == len(CASES) and [len(figure.axes) for figure in figures] == [1, 3]
-    assert "synthetic, in MIMIC-IV's format" in panels[0].get_title() and "higher is better" in panels[0].get_ylabel()
-    assert all("synthetic" in panel.get_title() for panel in panels)
-    for panel in panels:
-        names = [text for text in panel.texts if text.get_text() in labels]
-        assert len(names) == len(labels) == len(labelled_agents(SETTINGS))
-        boxes = [text.get_window_extent() for text in names]
-        points = [panel.transData.transform(c.lines[0].get_xydata()[0]) for c in panel.containers]
-        assert len(points) == len(labelled_agents(SETTINGS))
-        whole = panel.get_window_extent()
-        for place, box in enumerate(boxes):
-            assert not any(box.overlaps(other) for other in boxes[:place])
-            assert not any(box.contains(*point) for point in points)
-            assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
+    first, every = figures
+    first.draw_without_rendering()  # at the figure's resolution, not at that of the file that was saved last
+    (panel,) = first.axes
+    assert "synthetic, in MIMIC-IV's format" in panel.get_title() and "higher is better" in panel.get_ylabel()
+    names = [text for text in panel.texts if text.get_text() in labels]
+    assert len(names) == len(labels) == len(labelled_agents(SETTINGS))
+    boxes = [Text.get_window_extent(text) for text in names]  # without the line to the point
+    points = [panel.transData.transform(c.lines[0].get_xydata()[0]) for c in panel.containers]
+    assert len(points) == len(labelled_agents(SETTINGS))
+    whole = panel.get_window_extent()
+    for place, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:place])
+        assert not any(box.contains(*point) for point in points)
+        assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
+    measured = [
+        m for m in pictured_methods(SETTINGS) if all((results / "evaluations" / run).exists() for run in m.runs)
+    ]
+    assert [len(panel.containers) for panel in every.axes] == [len([m for m in measured if m.runs])] * len(CASES)
+    assert all("synthetic" in panel.get_title() for panel in every.axes)
 
 
 def ink(png: bytes) -> float:
@@ -344,12 +354,12 @@ def test_figures_without_results_say_so(tmp_path):
         assert drawn.keys() == {".png", ".pdf"} and all(len(content) > 1000 for content in drawn.values())
 
 
-def test_efficiency_is_compared_over_the_same_seeds(results, tmp_path):
+def test_efficiency_is_compared_over_the_same_seeds(results):
     """`without_cache` is trained with two seeds: of CDPR, which has three, the third is left out."""
     three = parse_settings(SETTINGS.model_dump() | {"seeds": [0, 1, 2]})
     for run in ("cdpr-seed2", "without_cache-seed0", "without_cache-seed1", "grpo-seed2"):
         shutil.copytree(results / "training/cdpr-seed0", results / "training" / run)
-    curves = {curve.method.name: curve for curve in read_efficiency_curves(three, job(results, tmp_path / "f"))}
+    curves = {curve.method.name: curve for curve in read_figure_curves(three, results, "training_efficiency")}
     assert curves["cdpr"].runs == ("cdpr-seed0", "cdpr-seed1") and len(curves["cdpr"].values["tokens"]) == 2
     assert curves["without_cache"].method.runs == ("without_cache-seed0", "without_cache-seed1")
     assert {len(curve.method.runs) for curve in curves.values()} == {2}
@@ -423,7 +433,7 @@ def test_figures_and_tables_show_which_runs_diverged(results, tmp_path, monkeypa
     of_time, of_tokens, learning = (figure.axes[0] for figure in drawn[:3])
     ends = [line.get_xydata().tolist() for axes in (of_time, of_tokens, learning) for line in axes.lines
             if line.get_marker() == "x"]  # fmt: skip
-    assert ends == [[[x, pytest.approx(42)]] for x in (40.0, 0.001, 10.0)]
+    assert ends == [[[x, pytest.approx(42)]] for x in (40 / 60, 0.001, 10.0)]  # minutes, millions, steps
     healthy = [line.get_xdata().tolist() for line in learning.lines if line.get_label() == "CDPR (ours)"]
     assert healthy == [[0, 10], [10, 20]]
     written = {kind: text.decode() for kind, text in make(comparators.sheet, results, tmp_path / "t").items()}

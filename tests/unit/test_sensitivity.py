@@ -20,7 +20,6 @@ from cdpr.report.sensitivity import (
     _COLUMNS,
     plot_further_sensitivity,
     plot_sensitivity,
-    read_panels,
     sweep_rows,
 )
 from cdpr.report.table import to_csv
@@ -89,7 +88,7 @@ def job(results: Path, stem: Path) -> Job:
 
 
 def lines(results: Path, where: str = "sensitivity", settings=SETTINGS) -> dict[tuple[str, str], dict]:
-    rows = list(csv.DictReader(to_csv(sweep_rows(*read_panels(settings, results, where)), _COLUMNS).splitlines()))
+    rows = list(csv.DictReader(to_csv(sweep_rows(settings, results, where)[1], _COLUMNS).splitlines()))
     assert all(None not in row and None not in row.values() for row in rows)
     return {(row["sweep"], row["value"]): row for row in rows}
 

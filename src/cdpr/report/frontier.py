@@ -149,7 +149,7 @@ def plot_frontier(settings: Settings, job: Job) -> None:
         for panels, decoding in zip(grid, decodings, strict=True):
             for panel, dataset in zip(panels, DATASETS, strict=True):
                 _draw_curves(panel, frontiers, dataset, decoding)
-                panel.set_title(f"{style.panel_title(settings, dataset)}, {decoding}")
+                panel.set_title(style.panel_title(settings, dataset, separator="\n") + f", {decoding}")
             panels[0].set_ylabel("accuracy (%)")
         for panel in grid[-1]:
             panel.set_xlabel("average cost per case (USD)")
@@ -164,21 +164,16 @@ def _draw_curves(panel: style.Axes, frontiers: Frontiers, dataset: str, decoding
     highest_cost = 1.0
     for label, methods in frontiers.curves.items():
         try:
-            # Without the first point, which all curves share; accuracy in %, cost in USD.
-            samples = frontiers.samples(label, dataset, decoding)[:, 1:] * (100, 1)
+            samples = frontiers.samples(label, dataset, decoding)
         except NotMeasured:
             continue
-        samples = samples[:, np.argsort(samples[0, :, 1])]  # the points in the order of their mean cost
-        points = samples[0]  # [points, 2], the means
-        low, high = np.quantile(samples[1:], [0.025, 0.975], axis=0)
-        accuracy, cost = points.T
-        # How far the intervals reach below and above the points: two arrays [below and above, points].
-        accuracy_bars, cost_bars = np.stack([points - low, high - points], axis=1).T
+        # Without the first point, which all curves share. Each point has an array [1 + resamples, 2].
+        points = [estimate("accuracy", [point[0, 0]], point[1:, 0]) | estimate("aec", [point[0, 1]], point[1:, 1])
+                  for point in samples.swapaxes(0, 1)[1:]]  # fmt: skip
+        points.sort(key=lambda point: point["aec"])
         look = style.look_of(frontiers.settings, methods[0].name)
-        panel.errorbar(cost, accuracy, xerr=cost_bars, yerr=accuracy_bars, color=look.colour,
-                       marker=look.marker, linestyle=look.line, linewidth=1.2, markersize=5, elinewidth=0.7,
-                       label=label)  # fmt: skip
-        highest_cost = max(highest_cost, float(cost.max()))
+        style.draw_points(panel, points, "aec", "accuracy", look, label=label, linestyle=look.line, linewidth=1.2)
+        highest_cost = max(highest_cost, points[-1]["aec"])
     panel.set_xlim(0, 1.2 * highest_cost)  # of the points: intervals of few seeds can be very long, and are cut off
     for variant, share in ((OURS, 1.0), (OUTCOME_ALONE, 0.5)):
         try:

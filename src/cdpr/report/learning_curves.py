@@ -1,9 +1,10 @@
-"""Figures of validation metrics during training, a line per variant: by step, by time and by tokens."""
+"""Figures of validation metrics during training, a line per variant: by step, by time and by tokens. ``figures.yaml``
+declares them."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..job import Job
 from ..settings import Settings, labels_of
@@ -12,119 +13,71 @@ from .curves import Curves, read_curves
 from .methods import variant_method, with_common_seeds
 from .provenance import check_training
 
-# The metrics on the validation cases, a panel each: its title, and the factor by which values are multiplied.
-PANELS = {
-    "accuracy": ("validation accuracy (%)", 100.0), "aen": ("examinations per case", 1.0),
-    "aec": ("cost per case (USD)", 1.0), "n_na": ("unavailable requests per case", 1.0), "utility": ("utility", 1.0),
-}  # fmt: skip
-# The metrics that the figures of training efficiency show.
-EFFICIENCY = ("accuracy", "utility", "aec")
 
-
-class Axis(NamedTuple):
-    """The horizontal axis of a figure: its ``name`` among :data:`cdpr.report.curves.AXES`, its ``label``, and its
-    ``unit``, by which values are divided (3600 for seconds on an axis in hours)."""
-
-    name: str
-    label: str
-    unit: float = 1.0
-
-
-def read_figure_curves(
-    settings: Settings, job: Job, figure: str, metrics: Sequence[str], shared: bool = False
-) -> list[Curves]:
-    """Read the ``metrics`` of the variants that ``figure`` shows, as training curves. With ``shared``, only the seeds
-    that all of them have are read. A variant without metrics files has curves without runs.
+def read_figure_curves(settings: Settings, folder: Path, figure: str) -> list[Curves]:
+    """Read the training curves of the variants that a figure of ``figures.yaml`` shows, from the results in ``folder``.
+    A variant without metrics files has curves without runs.
 
     Raises TableError for a broken metrics file, and ProvenanceError for trainings of another tier or on different
     cases.
     """
-    folder = job.inputs["results"]
-    methods = [variant_method(settings, name) for name in labels_of(settings, figure)]
+    declared = style.declared("learning_curves")["figures"][figure]
+    methods = [variant_method(settings, name) for name in labels_of(settings, declared["feeds"])]
     check_training(settings, folder, [run for method in methods for run in method.runs])
-    methods = with_common_seeds(methods) if shared else methods
-    return [read_curves(folder, method, metrics) for method in methods]
-
-
-def read_efficiency_curves(settings: Settings, job: Job) -> list[Curves]:
-    """Read the curves of the two figures of training efficiency, all over the same seeds, since the figures compare
-    what training takes. Raises as :func:`read_figure_curves`."""
-    return read_figure_curves(settings, job, "training_efficiency", EFFICIENCY, shared=True)
+    methods = with_common_seeds(methods) if declared["shared"] else methods
+    return [read_curves(folder, method, declared["panels"]) for method in methods]
 
 
 def draw_learning_curves(settings: Settings, job: Job, figure: str) -> None:
-    """Plot validation accuracy, examinations, cost, unavailable requests and utility of the variants of ``figure`` by
-    training step. Lines are means over seeds, bands reach from the lowest to the highest seed. Raises as
-    :func:`read_figure_curves`."""
-    curves = read_figure_curves(settings, job, figure, list(PANELS))
-    _draw_figure(settings, curves, job.out, list(PANELS), Axis("step", "training step"), rows=2)
+    """Draw a figure of ``figures.yaml``: a panel per metric on the validation cases, three in each row. Lines are means
+    over seeds, bands reach from the lowest to the highest seed. The legend is in the unused panel, or above all panels
+    where every panel is used. Raises as :func:`read_figure_curves`."""
+    declared = style.declared("learning_curves")
+    drawn, curves = declared["figures"][figure], read_figure_curves(settings, job.inputs["results"], figure)
+    with style.drawing(7.2, 2.4 + drawn["rows"], job.out) as page:
+        panels = page.subplots(drawn["rows"], 3).ravel()
+        for panel, metric in zip(panels, drawn["panels"], strict=False):
+            shown = declared["panels"][metric]
+            _draw_curves(panel, settings, curves, metric, shown["factor"], drawn)
+            panel.set_title(shown["title"] + style.synthetic_suffix(settings))
+            panel.set_xlabel(drawn["label"], fontsize=7.5)
+        lines, unused = _legend_lines(settings, curves), panels[len(drawn["panels"]) :]
+        if not len(unused):
+            page.legend(handles=lines, loc="outside upper center", ncols=2, handlelength=3)
+        for panel in unused:
+            panel.legend(handles=lines, loc="center", handlelength=3, fontsize=7)
+            panel.set_axis_off()
+        style.write_notes(page, settings, [*_notes(curves), drawn["note"]])
 
 
 plot_learning_curves = partial(draw_learning_curves, figure="learning_curves")
-# The engines torch and verl side by side.
-plot_engines = partial(draw_learning_curves, figure="engines")
+plot_engines = partial(draw_learning_curves, figure="engines")  # the engines torch and verl side by side
+plot_training_efficiency = partial(draw_learning_curves, figure="training_efficiency")
+plot_training_time = partial(draw_learning_curves, figure="training_time")
 
 
-def plot_training_efficiency(settings: Settings, job: Job) -> None:
-    """Plot accuracy, utility and cost on the validation cases against generated tokens, as in the paper's figure.
-    Raises as :func:`read_figure_curves`."""
-    axis = Axis("tokens", "generated tokens (millions)", 1e6)
-    note = "tokens with probes and continuations"
-    _draw_figure(settings, read_efficiency_curves(settings, job), job.out, EFFICIENCY, axis, note=note)
-
-
-def plot_training_time(settings: Settings, job: Job) -> None:
-    """Plot accuracy, utility and cost on the validation cases against the time of training: CPU time on a CPU, elapsed
-    time on a GPU. Raises as :func:`read_figure_curves`."""
-    curves = read_efficiency_curves(settings, job)
-    longest = max((float(curve.mean("seconds").max()) for curve in curves if curve.runs), default=0.0)
-    # The axis is in minutes from three minutes on, and in hours from two hours on.
-    unit, seconds = "seconds", 1.0
-    if longest >= 180:
-        unit, seconds = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0)
-    note = "time on this machine, without validation: of the processor on a CPU (all threads), by the clock on a GPU"
-    axis = Axis("seconds", f"training time ({unit})", seconds)
-    _draw_figure(settings, curves, job.out, EFFICIENCY, axis, note=note)
-
-
-def _draw_figure(
-    settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], metrics: Sequence[str], axis: Axis,
-    rows: int = 1, note: str = "",
-) -> None:  # fmt: skip
-    """Draw a figure of ``curves`` with a panel per metric, three in each of the ``rows``, and write it to the paths
-    ``out``. ``note`` is a further note below the figure. The legend is in the unused panel, or above all panels where
-    every panel is used."""
-    with style.drawing(7.2, 2.4 + rows, out) as figure:
-        panels = figure.subplots(rows, 3).ravel()
-        for panel, metric in zip(panels, metrics, strict=False):
-            _draw_curves(panel, settings, curves, metric, axis)
-            title, _ = PANELS[metric]
-            panel.set_title(title + style.synthetic_suffix(settings))
-            panel.set_xlabel(axis.label, fontsize=7.5)
-        lines = _legend_lines(settings, curves)
-        if len(panels) == len(metrics):
-            figure.legend(handles=lines, loc="outside upper center", ncols=2, handlelength=3)
-        for unused in panels[len(metrics) :]:
-            unused.legend(handles=lines, loc="center", handlelength=3, fontsize=7)
-            unused.set_axis_off()
-        style.write_notes(figure, settings, [*_notes(curves), note])
-
-
-def _draw_curves(panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: Axis) -> None:
-    """Draw one metric of all variants in ``panel``: the mean over seeds, a band from the lowest to the highest seed,
-    and an x at the last validation of a run that diverged."""
-    _, factor = PANELS[metric]
+def _draw_curves(
+    panel: style.Axes,
+    settings: Settings,
+    curves: Sequence[Curves],
+    metric: str,
+    factor: float,
+    drawn: Mapping[str, Any],
+) -> None:
+    """Draw one metric of all variants in ``panel``, times ``factor``: the mean over seeds, a band from the lowest to
+    the highest seed, and an x at the last validation of a run that diverged. ``drawn`` declares the figure."""
+    axis, unit = drawn["axis"], drawn["unit"]
     for position, curve in enumerate(curves):
         look = style.look_of(settings, curve.method.name, position)
         for segment in curve.split_where_seeds_end() if curve.runs else ():  # nothing to draw without runs
-            x = segment.mean(axis.name) / axis.unit
+            x = segment.mean(axis) / unit
             low, high = segment.band(metric)
             panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
             # About ten markers on a segment. The legend has lines of its own; ``label`` only identifies this one.
             panel.plot(x, segment.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
                        markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
-        for x_end, value in curve.divergence_points(axis.name, metric):
-            panel.plot(x_end / axis.unit, value * factor, linestyle="", marker="x", markersize=5, markeredgewidth=1.3,
+        for x_end, value in curve.divergence_points(axis, metric):
+            panel.plot(x_end / unit, value * factor, linestyle="", marker="x", markersize=5, markeredgewidth=1.3,
                        color=look.colour, zorder=4, clip_on=False)  # fmt: skip
     panel.set_xlim(left=0)
     if not any(curve.runs for curve in curves):

@@ -2,11 +2,14 @@
 same bytes at every drawing."""
 
 import io
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from .. import escape
 from ..files import parse_yaml, shipped_text, write_bytes
@@ -21,12 +24,15 @@ Bbox: TypeAlias = Any
 Artist: TypeAlias = Any
 
 # Of Okabe and Ito's palette, whose colours remain distinct with any colour vision.
-BLACK, ORANGE, GREEN = "#000000", "#E69F00", "#009E73"
-BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
-GREY = "#6b6b6b"
+BLACK, BLUE, PURPLE, GREY = "#000000", "#0072B2", "#CC79A7", "#6b6b6b"
 
 # Matplotlib's parameters that every figure is drawn with.
 PARAMETERS = Path(__file__).with_name("matplotlibrc.txt")
+
+
+def declared(name: str) -> Any:
+    """Return what ``figures.yaml`` declares under a name."""
+    return parse_yaml(shipped_text(__package__, "figures.yaml"))[name]
 
 
 def look_of(settings: Settings, name: str, position: int = 0) -> Look:
@@ -41,7 +47,7 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     if look := look_by_name.get(name):
         return look
     # Spare looks in the colour of an entry are left out, unless that leaves none.
-    spare_looks = [Look.model_validate(look) for look in parse_yaml(shipped_text(__package__, "spare_looks.yaml"))]
+    spare_looks = [Look.model_validate(look) for look in declared("spare_looks")]
     used = {look.colour.lower() for look in look_by_name.values() if look}
     unused = [look for look in spare_looks if look.colour.lower() not in used] or spare_looks
     # All entries without a look are in one order, whatever a figure shows, so that they look the same in all figures.
@@ -70,7 +76,6 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
 def save(figure: Figure, out: Mapping[str, Path]) -> None:
     """Write the figure to ``out["png"]`` and ``out["pdf"]``, without dates and program versions, so that the same
     figure gives the same bytes. Both have the layout computed for the first."""
-    import numpy as np
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -87,10 +92,28 @@ def save(figure: Figure, out: Mapping[str, Path]) -> None:
             panel.set_position(np.round(panel.get_position(original=True).bounds, 6))
 
 
+# Parts of figures
+
+
+def draw_points(panel: Axes, rows: Sequence[Row], x: str, y: str, look: Look, **options: Any) -> Any:
+    """Draw a point per row, at its values of the columns ``x`` and ``y``, with bars for the intervals of those that
+    have columns ``..._low`` and ``..._high``. Fractions named ``accuracy`` are drawn in %. ``options`` are further
+    arguments of matplotlib's ``errorbar``."""
+    values, bars = [], {}
+    for axis, name in (("xerr", x), ("yerr", y)):
+        factor = 100 if name == "accuracy" else 1
+        columns = ([row.get(column, math.nan) for row in rows] for column in (name, f"{name}_low", f"{name}_high"))
+        mean, low, high = factor * np.array(list(columns), dtype=float)
+        values.append(mean)
+        bars[axis] = np.maximum([mean - low, high - mean], 0)
+    defaults = {"color": look.colour, "marker": look.marker, "linestyle": "", "elinewidth": 0.7, "markersize": 6}
+    return panel.errorbar(*values, **bars, **defaults | {"ecolor": (look.colour, 0.5), "zorder": 3} | options)
+
+
 # Words in figures
 
 
-def panel_title(settings: Settings, dataset: str, rows: Iterable[Row] = (), separator: str = "\n") -> str:
+def panel_title(settings: Settings, dataset: str, rows: Iterable[Row] = (), separator: str = " ") -> str:
     """Return the title of a panel: ``MIMIC-IV, synthetic`` and, after ``separator``, ``(in-domain, N = 1000)``. N is
     the largest number of cases (``n``) of the ``rows`` that the panel shows; it is left out without rows."""
     cases = max((row["n"] for row in rows), default=0)
