@@ -59,7 +59,8 @@ wildcard_constraints:
     run=RUN,
 
 
-# The main process writes when work begins (`onstart`), which the workflow that uses this one as a module does not call.
+# The main process writes the settings when work begins (`onstart`). Other processes write them here, and so does a
+# workflow that uses this one as a module, since Snakemake does not call the `onstart` of a module.
 IS_MAIN = Path(workflow.main_snakefile).resolve().parent in (HERE, HERE / "workflow")
 if not (workflow.is_main_process and IS_MAIN):
     experiment.write_settings()
@@ -107,13 +108,14 @@ rule unknown_target:
     output:
         "{target}",
     wildcard_constraints:
-        target="[a-z_]+" if IS_MAIN else "(?!)",
+        target="[a-z_]+" if IS_MAIN else "(?!)",  # (?!) matches nothing
 
 
 onstart:
     if not log:  # Snakemake has said why
         raise SettingsError("Nothing was started: the log of the run cannot be written below .snakemake/")
     jobs = list(workflow.dag.needrun_jobs())
+    # The agents and trained runs that will act. `propose_actions` has no wildcard: it runs all agents of the study.
     acting_rules = ("evaluate_agent", "evaluate_on_benchmarks", "train_policy", "sample_states")
     acting = {str(job.wildcards.get("run")): None for job in jobs if job.rule.name in acting_rules}
     acting |= dict.fromkeys(study_runs(settings) if "propose_actions" in {job.rule.name for job in jobs} else ())

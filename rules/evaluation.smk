@@ -4,14 +4,17 @@ Needs  <results>/cases, policies, training; for other agents their models.
 Makes  <results>/evaluations, preflight.json.
 """
 
+# The jobs that start a model server, by name; and of each evaluation (run, data set) that one of them runs, its name.
 SERVED = {job.name: job for job in served.served_jobs(experiment)}
 SERVED_BY = {pair: job.name for job in SERVED.values() for pair in job.evaluations}
+# Matches the runs that one job evaluates on all benchmarks; (?!) matches nothing.
 TOGETHER = "|".join(map(re.escape, experiment.evaluated_together())) or "(?!)"
 
 
 rule evaluate_agent:
     """Let an agent work up the test cases of a data set and judge it."""
     input:
+        # The job whose server the run needs, if it needs one; the wildcards are run and data set.
         lambda wildcards: [f"<results>/served/{SERVED_BY[pair]}" for pair in [tuple(wildcards)] if pair in SERVED_BY],
         cases="<results>/cases/{dataset}.jsonl",
         policy=lambda wildcards: given(experiment.acting_policy(wildcards.run)),
@@ -21,6 +24,7 @@ rule evaluate_agent:
     log:
         "<logs>/evaluate_agent/{run}/{dataset}.log",
     wildcard_constraints:
+        # Any run, but not what `evaluate_on_benchmarks` makes: one of its runs on a benchmark.
         run=rf"(?!(?:{TOGETHER})/(?:{'|'.join(BENCHMARKS)})\.){RUN}",
     conda:
         "../envs/cdpr.yaml"
@@ -82,7 +86,8 @@ rule evaluate_served:
 
 
 UNTRAINED = ("warm_start", "immediate", "value_of_information", "discounted_information", "zero_test")
-UNTRAINED = experiment.evaluations(UNTRAINED)
+UNTRAINED = experiment.evaluations(UNTRAINED)  # pairs (run, data set)
+# The cases of benchmarks that the synthetic hospital writes, in place of the user's data.
 HOSPITAL_CASES = {d: f"<results>/cases/{d}.jsonl" for d in BENCHMARKS if experiment.raw_path(d) is None}
 
 

@@ -19,7 +19,7 @@ rule write_table:
     """Write a table: `sheet` of cdpr.report.NAME makes tables/NAME."""
     input:
         lambda wildcards: evidence(stage_of(wildcards)),
-        unpack(lambda wildcards: FURTHER.get(wildcards[0], {})),
+        unpack(lambda wildcards: FURTHER.get(wildcards[0], {})),  # the only wildcard: the name of the table or figure
     output:
         md=shown("<results>/tables/{table}.md"),
         csv="<results>/tables/{table}.csv",

@@ -5,7 +5,7 @@ Makes  <results>/study.
 """
 
 STATES = f"states/{study_run(settings, settings.study.source)}.jsonl"
-SIMULATED = "<results>/study/simulated" if all_synthetic(settings) else []
+SIMULATED = "<results>/study/simulated" if all_synthetic(settings) else []  # simulated raters know the hospital alone
 # The study that was handed out: a copy (`study.kept`), or what this configuration makes.
 STUDY = settings.study.kept or "<results>/study"
 HANDED_OUT = {"states": given(f"{STUDY}/{STATES}"), "cards": given(f"{STUDY}/cards.json")}
