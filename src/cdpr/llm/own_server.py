@@ -62,8 +62,8 @@ class OwnServer(contextlib.AbstractContextManager):
     """A server of the model in ``weights``, which this process starts; requests use ``name`` for the model.
 
     The first :meth:`ensure_ready` starts it. It ends with this context manager, and with this process, even if that is
-    killed (:mod:`.keeper`). The operating system chooses a port that no other job has. ``gpus`` and ``flags`` are those
-    of :func:`server_command`. The output goes to the file ``log``, which only the owner can read.
+    killed (:mod:`.keeper`). The operating system chooses a port that no other job has. ``serving``, ``gpus`` and
+    ``flags`` are those of :func:`server_command`. The output goes to the file ``log``, which only the owner can read.
 
     - ``private``: requests hold credentialed text, so the error of a server that ended during a request does not quote
       the log.

@@ -79,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(args, "call"):
         parser.print_help()
         return 0
+    # --settings, else the environment variable CDPR_SETTINGS, else config.yaml; then --configfile over them.
     files = args.settings or os.environ.get("CDPR_SETTINGS", _SETTINGS_FILE).split(os.pathsep)
     args.settings = [*files, *(args.configfile or ())]
     configure_output()

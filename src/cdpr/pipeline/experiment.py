@@ -61,7 +61,8 @@ class Experiment:
         return [name for name in self.settings.agents if not why_not_run(self.settings, name)]
 
     def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
-        """Pair each run with each data set, without pairs whose agent cannot diagnose such cases."""
+        """Pair each run with each data set (by default the benchmarks), without the pairs whose agent cannot diagnose
+        the cases of the data set; returns pairs (run, data set)."""
         return [(run, dataset) for run in runs for dataset in datasets if not why_unfit(self.settings, run, dataset)]
 
     @property

@@ -116,7 +116,7 @@ class MlflowIndex:
         return self.client.create_run(self.experiment(record.experiment), started, tags, record.name)
 
     def runs(self, query: str = "", experiments: Iterable[str] = EXPERIMENTS) -> Sequence[Any]:
-        """The MLflow runs of these experiments that match the query, in MLflow's language of filters."""
+        """The MLflow runs of these experiments that match the query, in MLflow's language of filters (empty: all)."""
         return self.client.search_runs([self.experiment(name) for name in experiments], query, max_results=_MOST_RUNS)
 
     def last_step(self, run_id: str) -> int:

@@ -16,8 +16,8 @@ def forecast(jobs: Sequence[tuple[str, int]], cores: int | None = None, overlays
     ``workflow/durations.yaml``.
 
     ``jobs`` are pairs (rule, threads), ``cores`` the cores of this machine, ``overlays`` the files after
-    ``--configfile``. Returns "for an unknown time" on a cluster (``cores`` is None), and for overlays or rules whose
-    seconds that file does not know.
+    ``--configfile``. A rule that the file does not list counts as :data:`_SHORT`. Returns "for an unknown time" on a
+    cluster (``cores`` is None), for overlays that the file does not list, and for a rule whose seconds are null there.
     """
     configuration = "+".join(Path(overlay).stem for overlay in overlays) or "config"
     durations = read_shipped("workflow/durations.yaml").get(configuration)

@@ -88,6 +88,7 @@ def _check_event(event: str, arguments: tuple[Any, ...]) -> None:
     mode and flags; the path is a number for a file that is open already."""
     if event != "open" or not isinstance(arguments[0], (str, os.PathLike)) or not (module := _user_module_at_work()):
         return
+    # ``written``: the file was opened for writing alone.
     path, written = os.path.realpath(arguments[0]), arguments[2] & os.O_ACCMODE == os.O_WRONLY
     if path.endswith(".pyc"):  # what Python compiled from a .py file, which is the one that has to be declared
         path = importlib.util.source_from_cache(path) if "__pycache__" in path else path[:-1]

@@ -1,8 +1,9 @@
 """The table of stages: the function of each command, the settings that it reads, and those that change nothing.
 
 A rule of ``rules/`` says what a stage needs and makes, and which command ``cdpr STAGE`` it runs; the entry here has the
-name of the command. Tables and figures need no entry: every module ``NAME`` of ``cdpr.report`` that has a function
-``sheet`` is the stage ``write_NAME``, and every function ``plot_NAME`` there is a stage.
+name of the command. Tables and figures need no entry: a module ``NAME`` of ``cdpr.report`` that has a function
+``sheet`` is the stage ``write_NAME``, and every function ``plot_NAME`` or ``write_NAME`` there that takes the settings
+and a job is a stage of its own name.
 """
 
 import re
@@ -90,7 +91,7 @@ class Stage:
 # that takes long, and every job imports this file.
 _REPORT_TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
 # Finds the names of functions that are stages in such a text: in `def sheet(settings: Settings, folder: ...)`,
-# `def plot_NAME(settings: Settings, job: ...)` or `plot_NAME = ...`.
+# `def plot_NAME(settings: Settings, job: ...)` or `plot_NAME = ...`, and so for `write_NAME`.
 _STAGE_FUNCTION = re.compile(r"^(?:def )?(sheet|(?:write|plot)_\w+)(?:\(settings: Settings, (?:job|folder)| = )", re.M)
 # The module of each table, by the name of the table: its function `sheet(settings, results folder)` makes the table.
 TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT_TEXTS.items() if "\ndef sheet(" in text}
@@ -109,7 +110,8 @@ def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
     return own_reads(settings, options["run"])
 
 
-# The stages by name. Positional arguments of Stage are call, reads, neutral, options and hidden.
+# The stages by name: first those of cdpr.report, where `sheet` of the module NAME becomes `write_NAME`. Positional
+# arguments of Stage are call, reads, neutral, options and hidden.
 STAGES = {
     **{name.replace("sheet", f"write_{module}"): _report_stage(f"cdpr.report.{module}:{name}")
        for module, text in _REPORT_TEXTS.items() for name in _STAGE_FUNCTION.findall(text)},
