@@ -162,7 +162,7 @@ class InProcessSampler(Model):
         if quiet <= _QUIET_TURNS:
             loop.call_soon(self._wait_for_quiet, loop, waiting, quiet)
             return
-        # Done are the futures whose coroutine was cancelled: nobody waits for these completions.
+        # Without the requests whose coroutine was cancelled: their futures are done.
         pending = [(request, future) for request, future in self._pending if not future.done()]
         self._loop, self._pending = None, []
         try:

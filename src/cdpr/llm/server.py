@@ -90,7 +90,7 @@ class ServedModel(Model):
     def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
         """Prepare the model; no request is sent. ``tokenizer`` is for prompts of token ids (None: it takes messages
         alone). Raises SettingsError where the Python package of the protocol is not installed, and where a budget is
-        set although nobody knows what calls of the model cost."""
+        set although the price of the model is unknown."""
         self.spec, self.address, self.tokenizer = spec, spec.address or "", tokenizer
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
