@@ -19,7 +19,7 @@ from cdpr.report.ledger.page import make_ledger, write_claims
 from cdpr.report.ledger.training import measure_final_accuracy
 from cdpr.report.ledger.verdict import Effect, directional
 from cdpr.report.methods import DATASETS
-from cdpr.report.paper import sample_prices
+from cdpr.report.paper import facts_folder, sample_prices
 from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
 from cdpr.settings.judging import Judge
 from cdpr.study.analysis import Analysis
@@ -105,7 +105,7 @@ def judged(settings: Settings, results: Path, *claims: dict) -> list[dict]:
     head = {"place": "x", "says": "y"}
     path = results / "claims.yaml"
     path.write_text(yaml.safe_dump({"claims": [head | {"id": str(i)} | c for i, c in enumerate(claims)]}))
-    return make_ledger(settings, results, read_claims(path))["claims"]
+    return make_ledger(settings, results, read_claims(path)).model_dump()["claims"]
 
 
 def written(results: Path, stem: Path) -> Job:
@@ -119,58 +119,60 @@ def written(results: Path, stem: Path) -> Job:
 
 @pytest.fixture(scope="module")
 def synthetic(results) -> dict:
-    return make_ledger(SYNTHETIC, results, read_claims())
+    return make_ledger(SYNTHETIC, results, read_claims()).model_dump()
 
 
 def test_every_number_of_the_paper_is_in_the_ledger():
     claims = read_claims()
     printed: dict[str, set[str]] = {}
     for claim in claims:
-        for place in (claim.place, *claim.also):
-            printed.setdefault(place, set()).update(claim.printed)
+        for place in (claim["place"], *claim["also"]):
+            printed.setdefault(place, set()).update(claim["printed"])
     for place, numbers in FACTS.items():
         assert set(numbers.split()) <= printed[place], place
-    count = {place: sum(place in (c.place, *c.also) for c in claims) for place in ("Table 1", "Table 2", "Table 3")}
+    count = {
+        place: sum(place in (c["place"], *c["also"]) for c in claims) for place in ("Table 1", "Table 2", "Table 3")
+    }
     assert count == {"Table 1": 18 * 4 * 3, "Table 2": 5 * 3, "Table 3": 2 * 2}
-    assert {c.place for c in claims} >= {"Abstract", "Introduction", "Methodology"}
+    assert {c["place"] for c in claims} >= {"Abstract", "Introduction", "Methodology"}
     # What is said in several places is one claim; a figure printed otherwise is another.
-    by_id = {c.id: c for c in claims}
-    assert by_id["setup.mimic_cases"].also == ("Appendix: data sets",) and "appendix.mimic_cases" not in by_id
-    assert by_id["abstract.cache.seconds"].also == ("Training Efficiency", "Conclusion")
-    assert sum(c.headline for c in claims) > 10
+    by_id = {c["id"]: c for c in claims}
+    assert by_id["setup.mimic_cases"]["also"] == ["Appendix: data sets"] and "appendix.mimic_cases" not in by_id
+    assert by_id["abstract.cache.seconds"]["also"] == ["Training Efficiency", "Conclusion"]
+    assert sum(c["headline"] for c in claims) > 10
 
 
 def test_every_name_in_the_ledger_is_known(results):
     evidence = Evidence(SYNTHETIC, results)
     for claim in read_claims():
-        names = [getattr(claim, n, "") for n in ("of", "than", "nearer_to")]
-        names += claim.among if claim.kind == "best" and claim.among != "data_sets" else ()
-        for name in filter(None, names):
-            assert evidence.method(name).name == name, claim.id
-        if claim.kind == "setup" and claim.what == "settings":
-            for setting in claim.value:
+        names = [claim[n] for n in ("of", "than", "nearer_to") if n in claim]
+        names += claim["among"] if claim.get("among", "data_sets") != "data_sets" else ()
+        for name in names:
+            assert evidence.method(name).name == name, claim["id"]
+        if claim.get("what") == "settings":
+            for setting in claim["value"]:
                 value_at(SYNTHETIC, setting)
-        if claim.kind == "best" and claim.sweep:
-            assert claim.value in sweeps(SYNTHETIC, "sensitivity")[claim.sweep]
+        if "sweep" in claim:
+            assert claim["value"] in sweeps(SYNTHETIC, "sensitivity")[claim["sweep"]]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"kind": "larger"},
-            r"claims\.yaml: claim 'a': Input tag 'larger' found using 'kind' does not match .*'compare'",
-        ),
-        ({"side": "over"}, r"claim 'a': field 'side': Input should be 'above' or 'below'"),
-        ({"metrics": 1}, r"claim 'a': field 'metrics': Extra inputs"),
+        ({"kind": "larger"}, r"claims\.yaml: claim 'a': field 'kind': 'larger' is not one of .*'compare'"),
+        ({"side": "over"}, r"claim 'a': field 'side': 'over' is not one of \['above', 'below'\]"),
+        ({"metrics": 1}, r"claim 'a': Unevaluated properties are not allowed \('metrics' was unexpected\)"),
         ({"on": ["mimic_iv", "mimic_iv"]}, r"claim 'a.mimic_iv': field 'id': appears twice"),
-        ({"printed": 1}, r"claim 'a': field 'printed': Input should be"),
-        ({"times": 2.0, "by": "tokens"}, r"claim 'a': field 'by': Extra inputs are not permitted"),
-        ({"than": ""}, r"claim 'a': field 'than': String should have at least 1 character"),
-        ({"metric": "final_accuracy"}, r"claim 'a': field 'metric': Input should be 'accuracy'"),
-        ({"kind": "figure", "printed": ["1"], "side": None}, r"claim 'a': field 'side'"),
-        ({"within": 2}, r"claim 'a': .*either `side` or `within`"),
-        ({"side": None}, r"claim 'a': .*either `side` or `within`"),
+        ({"printed": 1}, r"claim 'a': field 'printed': 1 is not of type 'array'"),
+        ({"times": 2.0, "by": "tokens"}, r"claim 'a': Unevaluated properties .* \('by' was unexpected\)"),
+        ({"than": ""}, r"claim 'a': field 'than': '' should be non-empty"),
+        ({"metric": "final_accuracy"}, r"claim 'a': field 'metric': 'final_accuracy' is not one of \['accuracy'"),
+        (
+            {"kind": "figure", "printed": ["1"], "statistic": "ratio"},
+            r"claim 'a': Unevaluated properties .* \('side' was unexpected\)",
+        ),
+        ({"within": 2}, r"claim 'a': either `side` or `within`"),
+        ({"kind": "training", "by": "tokens"}, r"claim 'a': Unevaluated properties .* \('metric', 'on' were"),
     ],
 )
 def test_a_malformed_ledger_names_file_claim_and_field(tmp_path, change, message):
@@ -183,24 +185,31 @@ def test_a_malformed_ledger_names_file_claim_and_field(tmp_path, change, message
     head = {"id": "a", "place": "x", "says": "y"}
     figure = {"kind": "figure", "of": "cdpr", "metric": "final_accuracy", "on": "mimic_iv", "printed": ["1"]}
     for other, message in (
-        ({"kind": "setup", "what": "settings", "value": 1}, "field 'value': settings by name"),
-        ({"kind": "setup", "what": "price", "value": 1.0}, "price does not take 0"),
-        ({"kind": "setup", "what": "sweeps", "names": ["a"], "value": 1}, "sweeps does not take 1"),
+        ({"kind": "compare", "of": "a", "than": "b", "metric": "aen", "on": "private"}, "either `side` or `within`"),
+        ({"kind": "setup", "what": "settings", "value": 1}, "field 'value': 1 is not of type 'object'"),
+        ({"kind": "setup", "what": "sweeps", "value": {"a": 1}}, "field 'value': {'a': 1} should not be valid"),
+        ({"kind": "setup", "what": "price", "value": 1.0}, "`names` is one data set"),
+        ({"kind": "setup", "what": "sweeps", "names": ["a"], "value": 1}, "`names` is one data set"),
         ({"kind": "best", "side": "above", "metric": "aen", "on": "private", "sweep": "beta"}, "`sweep` with `value`"),
-        ({"kind": "training", "of": "cdpr", "by": "probes", "side": "below"}, "`probes` goes with `times`"),
+        ({"kind": "training", "of": "cdpr", "by": "probes", "side": "below"}, "'times' is a required property"),
+        ({"kind": "training", "of": "cdpr", "by": "tokens", "side": "below"}, "'than' is a required property"),
         ({"kind": "study", "asks": "above"}, "`above` goes with `of`"),
-        ({"kind": "study", "asks": "largest_lead"}, "field 'dimension': `largest_lead` needs it"),
-        ({"kind": "study", "asks": "leads", "dimension": "beauty"}, "field 'dimension': one of"),
-        (figure | {"on": "private"}, "one training, on mimic_iv"),
-        (figure | {"printed": []}, "field 'printed.0': Field required"),
-        (figure | {"printed": ["1", "2"]}, "field 'printed': Tuple should have at most 1 item"),
-        (figure | {"printed": ["abc"]}, "field 'printed.0': String should match pattern"),
+        ({"kind": "study", "asks": "largest_lead"}, "`largest_lead` with `dimension`"),
+        ({"kind": "study", "asks": "leads", "dimension": "beauty"}, "field 'dimension': 'beauty' is not one of"),
+        (figure | {"on": "private"}, "field 'on': 'mimic_iv' was expected"),
+        (figure | {"than": "grpo", "statistic": "ratio"}, "`final_accuracy` is of one training"),
+        (figure | {"metric": "aen", "than": "grpo"}, "'statistic' is a dependency of 'than'"),
+        (figure | {"printed": []}, r"field 'printed': \[\] should be non-empty"),
+        (figure | {"printed": ["1", "2"]}, r"field 'printed': \['1', '2'\] is too long"),
+        (figure | {"printed": ["abc"]}, "field 'printed.0': 'abc' does not match"),
     ):
         path.write_text(yaml.safe_dump({"claims": [head | other]}))
         with pytest.raises(ClaimsError, match=rf"claim 'a': .*{message}"):
             read_claims(path)
+    schema = yaml.safe_load((facts_folder() / "claims.schema.yaml").read_text())
+    assert set(schema["$defs"]["dimension"]["enum"]) == set(dimensions())
     path.write_text(yaml.safe_dump({"claims": [], "more": 1}))
-    with pytest.raises(ClaimsError, match="field 'more'"):
+    with pytest.raises(ClaimsError, match="'more' was unexpected"):
         read_claims(path)
 
 
@@ -380,12 +389,12 @@ def test_only_real_cases_at_the_paper_scale_are_the_papers(results):
 
 def test_variants_meet_with_the_seeds_that_both_have(results):
     evidence = Evidence(SYNTHETIC, results)
-    runs = {other: [m.runs for m in evidence.metric_samples(["cdpr", other], "accuracy", "mimic_iv").methods]
+    runs = {other: evidence.compare(["cdpr", other], "accuracy", "mimic_iv").runs
             for other in ("grpo", "candidates_2", "warm_start")}  # fmt: skip
     both = ("cdpr-seed0", "cdpr-seed1")
-    assert runs["grpo"] == [both, ("grpo-seed0", "grpo-seed1")]
-    assert runs["candidates_2"] == [both, ("candidates_2-seed0", "candidates_2-seed1")]
-    assert runs["warm_start"] == [both, ("warm_start",)]
+    assert runs["grpo"] == (*both, "grpo-seed0", "grpo-seed1")
+    assert runs["candidates_2"] == (*both, "candidates_2-seed0", "candidates_2-seed1")
+    assert runs["warm_start"] == (*both, "warm_start")
 
 
 def test_training_is_compared_seed_by_seed(results):
@@ -555,7 +564,7 @@ def test_the_setup_is_held_against_what_is_here(results, what, names, value, sta
 
 
 def test_a_price_that_the_paper_does_not_print_is_no_claim():
-    names = {claim.names[0] for claim in read_claims() if claim.kind == "setup" and claim.what == "price"}
+    names = {claim["names"][0] for claim in read_claims() if claim.get("what") == "price"}
     assert "Anion Gap" in names and "Basic Metabolic Panel" not in names
     assert set(sample_prices()) < names
 

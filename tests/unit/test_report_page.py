@@ -10,7 +10,6 @@ import re
 import shutil
 import struct
 import zlib
-from dataclasses import asdict
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +28,7 @@ from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.stages import STAGES
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_part
-from cdpr.report.ledger.verdict import COUNTED, Verdict, count_verdicts, read_ledger
+from cdpr.report.ledger.verdict import COUNTED, JudgedClaim, Ledger, count_verdicts, read_ledger
 from cdpr.report.methods import DATASETS, main_methods, page_methods
 from cdpr.report.page_runs import Records, shared_runs
 from cdpr.report.provenance import ProvenanceError
@@ -104,10 +103,10 @@ def png(path: Path) -> None:
 
 def ledger(claims: list[dict]) -> str:
     """A ``claims.json`` of these claims, whose other fields are empty."""
-    empty = {"also": (), "kind": "", "says": "", "headline": False, "printed": ()} | asdict(Verdict(""))
-    whole = [empty | claim for claim in claims]
+    empty = {"also": (), "kind": "", "says": "", "headline": False, "printed": ()}
+    whole = [JudgedClaim(**(empty | claim)) for claim in claims]
     headline, counts = count_verdicts(whole)
-    return json.dumps({"tier": "demo", "headline": headline, "counts": counts, "claims": whole})
+    return Ledger(tier="demo", headline=headline, counts=counts, claims=whole).model_dump_json()
 
 
 @pytest.fixture(scope="module")
@@ -397,7 +396,7 @@ def test_same_results_same_bytes(results, tmp_path):
 ])  # fmt: skip
 def test_a_file_that_is_no_ledger_is_refused(results, damage):
     path = results / "claims.json"
-    assert len(read_ledger(SETTINGS, path)["claims"]) == 2
+    assert len(read_ledger(SETTINGS, path).claims) == 2
     path.write_text(json.dumps(damage(json.loads(path.read_text()))))
     with pytest.raises(ProvenanceError, match="no ledger of claims"):
         read_ledger(SETTINGS, path)

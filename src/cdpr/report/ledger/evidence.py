@@ -6,7 +6,6 @@ Functions raise NotMeasured where a result is missing.
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,43 +21,6 @@ from .verdict import Comparison, Effect, unique_runs
 BACKBONE = "Qwen3-4B-Instruct-2507"
 
 
-class MetricSamples(NamedTuple):
-    """One metric of one or two methods on the same cases, in the units of the printed tables (accuracy in %).
-
-    - ``samples`` [1 + resamples, methods]: first their means, then their bootstrap means. A resample has the same cases
-      for both.
-    - ``right``: the numbers of right diagnoses by run, ``583+590 : 540`` for a method with two runs and one with a
-      single run. For the average over data sets it is empty, since each counts the same whatever its number of cases.
-    - ``cases``: the number of test cases; for the average the numbers of all data sets (``1000+400+200``).
-    - ``void``: why a comparison supports no conclusion; empty where it can.
-    """
-
-    metric: str
-    methods: tuple[Method, ...]
-    samples: np.ndarray
-    right: str
-    cases: int | str
-    void: str
-
-    def compare(self, statistic: str) -> Comparison:
-        """Return a statistic of the samples with its 95% bootstrap interval: the ``mean`` of the first method; or of
-        the first and second method their ``difference``, their ``ratio``, or the ``reduction`` from the second to the
-        first in %."""
-        first, second = self.samples[:, 0], self.samples[:, -1]  # the same where there is one method
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(second == 0, np.inf, first / second)
-        by_statistic = {"mean": first, "difference": first - second, "ratio": ratio, "reduction": 100 * (1 - ratio)}
-        # Ratios and reductions have units of their own; means and differences have that of the metric.
-        unit_of_metric = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(self.metric, "")
-        unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit_of_metric)
-        decimals = 3 if self.metric == "utility" else 2
-        pairs = zip(self.methods, self.samples[0], strict=True)
-        text = " against ".join(f"{method.label} {mean:.{decimals}f}" for method, mean in pairs)
-        right = self.right if self.metric == "accuracy" else ""
-        effect, runs = Effect.of_samples(by_statistic[statistic]), unique_runs(self.methods)
-        return Comparison(effect, text, unit, k=right, n=self.cases, runs=runs, void=self.void)
-
-
 class Evidence:
     """Evaluations and training curves in a results folder, as claims need them.
 
@@ -71,8 +33,7 @@ class Evidence:
         names = {*labels_of(settings, "ablations"), *labels_of(settings, "training_efficiency")}
         names.update(*(points.values() for points in sweeps(settings, "sensitivity").values()))
         further = [variant_method(settings, name) for name in variants(settings) if name in names]
-        self.settings = settings
-        self.decoding = settings.evaluation.decodings[0]
+        self.settings, self.decoding = settings, settings.evaluation.decodings[0]
         self.results = Results(settings, results, list(dict.fromkeys([*main_methods(settings), *further])))
         self._read_curves = cache(partial(read_curves, self.results.folder))
 
@@ -86,22 +47,21 @@ class Evidence:
     def why_not_comparable(self, on: str) -> str:
         """Say why our results on a data set cannot be compared with the paper's numbers: other cases, another scale,
         another backbone model, or no language model as judge. Empty where they can."""
+        backbone = Path(self.settings.policy.model).name
         if reason := self.why_other_cases(on):
             return reason
-        backbone = Path(self.settings.policy.model).name
         if backbone != BACKBONE:
             return f"backbone {backbone}; the figure is of {BACKBONE}"
         # Without a model, tables of names judge. They know the names of few diseases, and call a diagnosis with another
         # name wrong (docs/deviations.md, D18).
-        without_model = self.settings.judge.model is None
-        return "tables of names judge; the figure is of a language model's verdicts" if without_model else ""
+        by_model = self.settings.judge.model is not None
+        return "" if by_model else "tables of names judge; the figure is of a language model's verdicts"
 
     def why_other_cases(self, on: str) -> str:
         """Say why our cases of a data set are not those of the paper; empty where they are. Only the authors have the
         cases of the data set ``private``."""
         if any(is_synthetic(self.settings, dataset) for dataset in datasets_behind(on)):
-            label = "the three data sets" if on == AVERAGE else DATASETS[on]
-            return f"synthetic cases; the figure is of {label}"
+            return f"synthetic cases; the figure is of {'the three data sets' if on == AVERAGE else DATASETS[on]}"
         if on in ("private", AVERAGE):
             return "not the authors' cases: their private data set is theirs alone; the figure is of it"
         return "" if self.settings.tier == "paper" else f"tier {self.settings.tier}; the figure is of the paper's scale"
@@ -114,22 +74,39 @@ class Evidence:
             raise NotMeasured(row["reason"])
         return row
 
-    def metric_samples(self, names: Sequence[str], metric: str, on: str) -> MetricSamples:
-        """Return a metric of the methods ``names`` with bootstrap samples of the same cases. All trained methods count
-        with the same number of seeds.
+    def compare(self, names: Sequence[str], metric: str, on: str, statistic: str = "difference") -> Comparison:
+        """Compare a metric of one or two methods on the same resampled cases, in the units of the printed tables
+        (accuracy in %). All trained methods count with the same number of seeds.
 
-        Raises NotMeasured, and EvaluationError where the methods were evaluated on different cases.
+        The ``statistic`` is the ``mean`` of a single method; or of the first and second method their ``difference``,
+        their ``ratio``, or the ``reduction`` from the second to the first in %. The comparison's ``k`` are the numbers
+        of right diagnoses by run, ``583+590 : 540`` for a method with two runs and one with a single run. For the
+        average over data sets it is empty, since each counts the same whatever its number of cases, and ``n`` has the
+        numbers of all data sets (``1000+400+200``). Raises NotMeasured, and EvaluationError where the methods were
+        evaluated on different cases.
         """
         methods = with_common_seeds([self.method(name) for name in names])
         rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets_behind(on)}
-        all_metrics = self.results.samples(methods, on, self.decoding)
+        all_metrics = self.results.samples(methods, on, self.decoding)  # [1 + resamples, methods, metrics]
         samples = all_metrics[:, :, list(METRICS).index(metric)] * METRICS[metric].factor
+        first, second = samples[:, 0], samples[:, -1]  # the same where there is one method
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(second == 0, np.inf, first / second)
+        # By statistic its values, and its unit; means and differences have that of the metric.
+        unit = {"accuracy": "points", "aec": "USD"}.get(metric, "")
+        values, unit = {
+            "mean": (first, unit.replace("points", "%")), "difference": (first - second, unit),
+            "ratio": (ratio, "ratio"), "reduction": (100 * (1 - ratio), "%"),
+        }[statistic]  # fmt: skip
+        decimals = METRICS[metric].decimals
+        means = [f"{method.label} {mean:.{decimals}f}" for method, mean in zip(methods, samples[0], strict=True)]
         counts = [of_dataset[0]["n"] for of_dataset in rows.values()]  # of cases, which are the same for all methods
-        is_average = on not in rows
-        right = "" if is_average else " : ".join(row["k"] for row in rows[on])
-        cases = "+".join(map(str, counts)) if is_average else counts[0]
-        void = self.results.why_void(methods, on, self.decoding)
-        return MetricSamples(metric, tuple(methods), samples, right, cases, void)
+        right = " : ".join(row["k"] for row in rows.get(on, ())) if metric == "accuracy" else ""
+        return Comparison(
+            Effect.of_samples(values), " against ".join(means), unit, right,
+            counts[0] if on in rows else "+".join(map(str, counts)), unique_runs(methods),
+            self.results.why_void(methods, on, self.decoding), samples=samples,
+        )  # fmt: skip
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
         """Return the curves of ``metrics`` over the training of each of the variants ``names``, with the seeds that all

@@ -1,8 +1,6 @@
 """The verdicts on all claims of the paper as JSON, as Markdown pages and as CSV."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +9,16 @@ from ...job import Job
 from ...settings import Settings
 from .. import layout
 from ..methods import notices, tier_mark
-from ..table import interval, markdown_page, number, to_csv
-from .claims import Claim, TrainingClaim, read_claims
+from ..table import markdown_page, to_csv
+from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import APART, DECIMALS, UNDECIDABLE, WHY_APART, Statement, Verdict, count_verdicts
+from .verdict import APART, DECIMALS, UNDECIDABLE, JudgedClaim, Ledger, Verdict, count_verdicts
+
+# The verdict on a claim about time in the ledger.
+_APART = Verdict(
+    verdict=APART, why="about time, which is another one at every run: `claims_of_time.md` judges it on this machine"
+)
 
 
 def write_claims(settings: Settings, job: Job) -> None:
@@ -27,75 +30,59 @@ def write_claims(settings: Settings, job: Job) -> None:
     ProvenanceError, EvaluationError or TableError for results that cannot be used; nothing is written then.
     """
     results, claims = job.inputs["results"], read_claims()
-    timed = [claim for claim in claims if isinstance(claim, TrainingClaim) and claim.by == "seconds"]
+    timed = [claim for claim in claims if claim.get("by") == "seconds"]
     ledger = make_ledger(settings, results, claims, timed)
-    # The claims about time, now judged.
-    timed_rows = [_table_row(entry) for entry in make_ledger(settings, results, timed)["claims"]]
-    timed_title = f"The paper's claims about training time ({ledger['marks']})"
+    timed_rows = [_table_row(claim) for claim in make_ledger(settings, results, timed).claims]
+    timed_title = f"The paper's claims about training time ({ledger.marks})"
     forms = {
-        "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
+        "json": ledger.model_dump_json(indent=1) + "\n",
         "md": _to_markdown(settings, ledger),
         "time": markdown_page(timed_title, [layout.table(settings, "claims.time", timed_rows)]),
-        "csv": to_csv(ledger["claims"], list(ledger["claims"][0]), DECIMALS),
+        "csv": to_csv([claim.model_dump() for claim in ledger.claims], list(JudgedClaim.model_fields), DECIMALS),
     }
     for form, text in forms.items():
         write_text(job.out[form], text)
-    job.metrics.update({f"claims/{name.replace(' ', '_')}": count for name, count in ledger["counts"].items()})
-    print(f"{ledger['headline']}: " + ", ".join(f"{count} {name}" for name, count in ledger["counts"].items()))
+    job.metrics.update({f"claims/{name.replace(' ', '_')}": count for name, count in ledger.counts.items()})
+    print(f"{ledger.headline}: " + ", ".join(f"{count} {name}" for name, count in ledger.counts.items()))
 
 
 def make_ledger(
     settings: Settings, results: str | Path, claims: Iterable[Claim], judged_apart: Sequence[Claim] = ()
-) -> dict[str, Any]:
-    """Judge claims by the results in a folder. Returns the contents of ``claims.json``. The claims ``judged_apart`` are
-    not judged; they get the verdict `timed apart`.
-
-    The contents are ``tier``, ``decoding``, ``marks`` (words on the tier and the origin of the cases), ``judges``
-    (sentences about who judged the diagnoses), ``headline`` and ``counts`` (:func:`~.verdict.count_verdicts`), and
-    ``claims``: dicts with the fields of a claim and of its verdict.
-    """
+) -> Ledger:
+    """Judge claims by the results in a folder. The claims ``judged_apart`` are not judged; they get the verdict `timed
+    apart`."""
     evidence = Evidence(settings, results)  # reads each evaluation once for all claims
     judged = []
     for claim in claims:
-        verdict = Verdict(APART, WHY_APART) if claim in judged_apart else judge(claim, evidence)
-        judged.append({field.name: getattr(claim, field.name) for field in fields(Statement)} | asdict(verdict))
+        verdict = _APART if claim in judged_apart else judge(claim, evidence)
+        judged.append(JudgedClaim.model_validate(claim | verdict.model_dump()))
     headline, counts = count_verdicts(judged)
-    judges = tuple(evidence.results.judging_notes())
-    return {"tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding, "judges": judges,
-            "headline": headline, "counts": counts, "claims": judged}  # fmt: skip
-
-
-def _to_markdown(settings: Settings, ledger: Mapping[str, Any]) -> str:
-    """Return the page ``claims.md``: numbers of claims by verdict, headline claims, undecidable claims, then all claims
-    by their place in the paper. ``ledger`` is that of :func:`make_ledger`."""
-    rows = [_table_row(entry) for entry in ledger["claims"]]
-    counts = [{"verdict": name, "means": name, "claims": count} for name, count in ledger["counts"].items()]
-    counted = layout.table(
-        settings, "claims.counts", counts, ledger["decoding"], headline=ledger["headline"],
-        judges=list(ledger["judges"]), notices=notices(settings),
+    return Ledger(
+        tier=settings.tier, marks=tier_mark(settings), decoding=evidence.decoding, headline=headline, counts=counts,
+        judges=tuple(evidence.results.judging_notes()), claims=judged,
     )  # fmt: skip
-    headlines = [row for row in rows if row["headline"]]
+
+
+def _to_markdown(settings: Settings, ledger: Ledger) -> str:
+    """Return the page ``claims.md``: numbers of claims by verdict, headline claims, undecidable claims, then all claims
+    by their place in the paper."""
+    rows = [_table_row(claim) for claim in ledger.claims]
+    counts = [{"verdict": name, "means": name, "claims": count} for name, count in ledger.counts.items()]
+    counted = layout.table(
+        settings, "claims.counts", counts, ledger.decoding, headline=ledger.headline, judges=list(ledger.judges),
+        notices=notices(settings),
+    )  # fmt: skip
+    shown = {"Headline claims": [row for row in rows if row["headline"]]}
+    for row in rows:
+        shown.setdefault(row["place"], []).append(row)
+    first, *others = (layout.table(settings, "claims.judged", shown[place], place=place) for place in shown)
     undecidable = [row for row in rows if row["kind"] == UNDECIDABLE]
-    parts = [counted, layout.table(settings, "claims.judged", headlines, place="Headline claims"),
-             layout.table(settings, "claims.undecidable", undecidable)]  # fmt: skip
-    for place in dict.fromkeys(row["place"] for row in rows):
-        of_place = [row for row in rows if row["place"] == place]
-        parts.append(layout.table(settings, "claims.judged", of_place, place=place))
+    parts = [counted, first, layout.table(settings, "claims.undecidable", undecidable), *others]
     return markdown_page(layout.title(settings, "claims"), parts)
 
 
-def _table_row(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry of ``claims.json`` as the row of a table, with its numbers, lists and counts as text."""
-    value, low, high = entry["measured"], entry["low"], entry["high"]
-    measured = ""
-    if value is not None:
-        text = number(value) if low is None or high is None else interval(value, low, high)
-        measured = f"{text} {entry['unit']}".strip()
-    return {
-        **entry,
-        "printed": ", ".join(entry["printed"]),
-        "measured": measured,
-        "k": f"{entry['k']} / {entry['n']}" if entry["k"] else entry["n"],
-        "seeds": ", ".join(map(str, entry["seeds"])),
-        "verdict": ", ".join(filter(None, (entry["verdict"], entry["scope"]))),
-    }
+def _table_row(claim: JudgedClaim) -> dict[str, Any]:
+    """Return a claim as the row of a table, with its numbers, lists and counts as text."""
+    verdict = ", ".join(filter(None, (claim.verdict, claim.scope)))
+    printed = ", ".join(claim.printed)
+    return claim.model_dump() | {"printed": printed, "measured": claim.figure, "cases": claim.cases, "verdict": verdict}

@@ -3,73 +3,68 @@
 Simulated raters are no physicians. Their scores support a claim's direction at most, and the verdict says so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from math import nan
 
 from ...study.analysis import Analysis, Interval
 from ...study.ratings import PHYSICIAN
 from ...study.rubric import dimensions
-from ..methods import AVERAGE, Method
+from ..methods import AVERAGE
 from ..results import NotMeasured
-from .claims import StudyClaim
+from .claims import Claim
 from .evidence import Evidence
 from .verdict import Comparison, Effect, Verdict, judge_comparisons
 
 
-def judge_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
+def judge_study(claim: Claim, evidence: Evidence) -> Verdict:
     """Compare scores of the study with each other, or the agreement of its raters with a number. Returns the verdict.
-    Raises NotMeasured where nothing was rated."""
+    Raises NotMeasured where nothing was rated, or a score is undefined."""
     path = evidence.results.folder / "study" / "analysis.json"
     if not path.exists():
         raise NotMeasured("missing: study/analysis.json (snakemake expert_study)")
     analysis = Analysis.read(path)
     if not analysis.kind:
         raise NotMeasured("no physician has rated yet: the forms are in study/forms")
-    # By what the claim asks, the function that makes its comparisons.
-    compare: dict[str, Callable[..., list[Comparison]]] = {
-        "leads": _compare_leads, "largest_lead": _compare_largest_lead, "agreement": _compare_agreement,
-        "above": partial(_compare_two, methods=evidence.results.methods),
-    }  # fmt: skip
-    comparisons = compare[claim.asks](claim, analysis)
+    if claim["asks"] == "above":
+        comparisons = _compare_two(claim, analysis, evidence)
+    elif claim["asks"] == "agreement":
+        comparisons = [_compare_agreement(claim, analysis)]
+    else:
+        names = (claim["dimension"],) if "dimension" in claim else dimensions()
+        weakest = min(names, key=lambda name: _effect(analysis.lead, name).value)
+        has_test = analysis.comparison(weakest, analysis.next_best(weakest)) is not None
+        if claim["asks"] == "leads" and not has_test:  # the verdict rests on the smallest lead
+            raise NotMeasured("no state has scores of both methods")
+        comparisons = [_compare_lead(claim, analysis, name) for name in names]
     simulated = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
     unlike_paper = simulated or evidence.why_not_comparable(AVERAGE)
     rated, left_out = len(analysis.runs), len(analysis.left_out)
-    is_complete = claim.asks == "agreement" or not left_out  # agreement is about the raters, not the methods
+    is_complete = claim["asks"] == "agreement" or not left_out  # agreement is about the raters, not the methods
     incomplete = "" if is_complete else f"{rated} of {rated + left_out} methods were rated"
     return judge_comparisons(comparisons, unlike_paper, incomplete)
 
 
-def _compare_leads(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
-    """Compare our mean score with that of the best baseline on the dimension of the claim, or on all where it names
-    none. Returns a comparison per dimension. Raises NotMeasured where a lead is undefined, or where no state has scores
-    of both methods on the dimension with the smallest lead."""
-    names = (claim.dimension,) if claim.dimension else dimensions()
-    leads = {name: _effect(analysis.lead, name) for name in names}
-    weakest = min(leads, key=lambda name: leads[name].value)
-    comparisons = []
-    for name, lead in leads.items():
-        test = analysis.comparison(name, analysis.next_best(name))
-        if test is None and name == weakest:  # the verdict rests on the smallest lead
-            raise NotMeasured("no state has scores of both methods")
-        p_value = f", Holm-adjusted p {test.holm:.2g}" if test else ""
-        text = f"{name.replace('_', ' ')}: {_scores(analysis, name)}{p_value}"
-        comparisons.append(_comparison(analysis, lead, text))
-    return comparisons
-
-
-def _compare_largest_lead(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
-    """Compare our lead on a dimension (over the best baseline) with zero, and with our largest lead on another
-    dimension. Returns one comparison, with the smaller support of the two. Raises NotMeasured where a lead is
-    undefined."""
-    lead, excess = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
+def _compare_lead(claim: Claim, analysis: Analysis, name: str) -> Comparison:
+    """Compare our lead on a dimension, the distance of our mean score from that of the best baseline, with zero; and
+    where the claim is that it is the largest lead, also with our largest lead on another dimension: then the support is
+    the smaller of the two. Raises NotMeasured where a lead is undefined."""
+    lead, baseline = _effect(analysis.lead, name), analysis.next_best(name)
+    test, scores = analysis.comparison(name, baseline), analysis.scores[name]
+    # An undefined mean is shown as 0.
+    ours, other = (scores[run].value or 0 for run in (analysis.ours, baseline))
+    text = f"{name.replace('_', ' ')}: {ours:.2f} against {baseline} {other:.2f}"
+    text += f", Holm-adjusted p {test.holm:.2g}" if test else ""
+    comparison = _comparison(analysis, lead, text)
+    if claim["asks"] == "leads":
+        return comparison
+    excess = _effect(analysis.ahead, name)
     # The one whose interval begins lower; the excess where an interval has no ends (NaN compares as False).
     support = lead if lead.low <= excess.low else excess
-    text = f"{_scores(analysis, claim.dimension)}; the lead is {excess.value:+.2f} above the largest other one"
-    return [replace(_comparison(analysis, lead, text), support=support)]
+    return replace(comparison, support=support, text=f"{text}; {excess.value:+.2f} above the largest other lead")
 
 
-def _compare_two(claim: StudyClaim, analysis: Analysis, methods: Sequence[Method]) -> list[Comparison]:
+def _compare_two(claim: Claim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
     """Compare the mean scores of two methods on each of some dimensions. Returns a comparison per dimension. Raises
     NotMeasured where a method was not rated.
 
@@ -77,9 +72,13 @@ def _compare_two(claim: StudyClaim, analysis: Analysis, methods: Sequence[Method
     from the low end of the first minus the high end of the second to the high end of the first minus the low end of the
     second, which is too wide rather than too narrow.
     """
-    runs = tuple(_rated_run(name, analysis, methods) for name in (claim.of, claim.than))
-    comparisons = []
-    for name in claim.on_dimensions:
+    # The rated run of each method, whose name is ours or the paper's.
+    rated = {name: run for method in evidence.results.methods for run in method.runs if run in analysis.runs
+             for name in (method.name, method.paper)}  # fmt: skip
+    if missing := [claim[field] for field in ("of", "than") if claim[field] not in rated]:
+        raise NotMeasured(f"{', '.join(missing)} was not rated")
+    runs, comparisons = (rated[claim["of"]], rated[claim["than"]]), []
+    for name in claim["on_dimensions"]:
         first, second = (_effect(analysis.scores[name], run) for run in runs)
         difference = Effect(first.value - second.value, first.low - second.high, first.high - second.low)
         text = f"{name}: {first.value:.2f} against {second.value:.2f}"
@@ -87,49 +86,24 @@ def _compare_two(claim: StudyClaim, analysis: Analysis, methods: Sequence[Method
     return comparisons
 
 
-def _compare_agreement(claim: StudyClaim, analysis: Analysis) -> list[Comparison]:
-    """Compare the lowest alpha of any dimension with the number in the claim. Returns one comparison. Raises
-    NotMeasured where an alpha is undefined."""
-    alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
-    name = min(alphas, key=lambda name: alphas[name].value)
-    comparison = _comparison(analysis, alphas[name], f"lowest on {name.replace('_', ' ')}")
-    return [replace(comparison, support=alphas[name].minus(claim.value), unit="alpha")]
+def _compare_agreement(claim: Claim, analysis: Analysis) -> Comparison:
+    """Compare the lowest alpha of any dimension with the number in the claim. Raises NotMeasured where an alpha is
+    undefined."""
+    lowest, name = min((_effect(analysis.alpha, name), name) for name in dimensions())
+    comparison = _comparison(analysis, lowest, f"lowest on {name.replace('_', ' ')}")
+    return replace(comparison, support=lowest.minus(claim["value"]), unit="alpha")
 
 
 def _comparison(analysis: Analysis, effect: Effect, text: str) -> Comparison:
     """Return a comparison of scores over all rated runs. The ``effect``, in points of the rating scale, is both what
     was measured and how far it supports the claim."""
-    return Comparison(effect, text, "points", n=analysis.states, runs=tuple(analysis.runs), support=effect)
+    return Comparison(effect, text, "points", n=analysis.states, runs=analysis.runs, support=effect)
 
 
-def _rated_run(name: str, analysis: Analysis, methods: Sequence[Method]) -> str:
-    """Return the rated run of the method with this ``name``, which is ours or the paper's name for it. Raises
-    NotMeasured where no run of this method was rated."""
-    for method in methods:
-        rated = [run for run in method.runs if run in analysis.runs]
-        if rated and name in (method.name, method.paper):
-            return rated[0]
-    raise NotMeasured(f"{name} was not rated")
-
-
-def _effect(intervals: dict[str, Interval], name: str) -> Effect:
+def _effect(intervals: Mapping[str, Interval], name: str) -> Effect:
     """Return the interval ``intervals[name]`` of the analysis as an effect. Raises NotMeasured where it is missing or
     undefined."""
-    if name not in intervals:
-        raise NotMeasured("fewer than two methods were rated")
-    estimate = intervals[name]
-    if estimate.value is None:
-        reasons = "nothing was rated, the raters gave one score only, or nothing was rated twice"
-        raise NotMeasured(f"it is undefined: {reasons}")
-    if estimate.low is None or estimate.high is None:
-        return Effect(estimate.value)
-    return Effect(estimate.value, estimate.low, estimate.high)
-
-
-def _scores(analysis: Analysis, dimension: str) -> str:
-    """Return the mean scores of our method and of the best baseline on a dimension as text: ``4.70 against gpt_5_4
-    4.00``."""
-    baseline = analysis.next_best(dimension)
-    # An undefined mean is shown as 0.
-    ours, other = (analysis.scores[dimension][run].value or 0 for run in (analysis.ours, baseline))
-    return f"{ours:.2f} against {baseline} {other:.2f}"
+    estimate = intervals.get(name)
+    if estimate is None or estimate.value is None:
+        raise NotMeasured("it is undefined: one method or nothing was rated, nothing twice, or all scores are alike")
+    return Effect(estimate.value, *(nan if end is None else end for end in (estimate.low, estimate.high)))

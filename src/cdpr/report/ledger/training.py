@@ -14,7 +14,7 @@ from ...settings import Settings
 from ..curves import Curves, final_verdicts
 from ..methods import IN_DOMAIN
 from ..results import NotMeasured
-from .claims import TrainingClaim
+from .claims import Claim
 from .evidence import Evidence
 from .verdict import Comparison, Effect, Verdict, judge_comparisons, unique_runs
 
@@ -27,16 +27,13 @@ _SPENT = {
 }
 
 
-def judge_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
+def judge_training(claim: Claim, evidence: Evidence) -> Verdict:
     """Compare two trainings by time, tokens or final accuracy, or two parts of the tokens of one training. Returns the
     verdict. Raises NotMeasured where results are missing."""
-    compare = {"final_accuracy": _compare_final_accuracy, "probes": _compare_probes}.get(claim.by, _compare_spent)
+    compare = {"final_accuracy": _compare_final_accuracy, "probes": _compare_probes}.get(claim["by"], _compare_spent)
     comparison = compare(claim, evidence)
-    if claim.within:
-        support = comparison.measured.inside(claim.within)
-    else:
-        # A ratio (of probes to continuations) is compared with `times`, a difference (all else) with zero.
-        support = comparison.measured.minus(claim.times or 0.0).toward(claim.side)
+    # A ratio (of probes to continuations) is compared with `times`, a difference (all else) with zero.
+    support = comparison.measured.minus(claim.get("times", 0.0)).support(claim)
     return judge_comparisons([replace(comparison, support=support)], evidence.why_not_comparable(IN_DOMAIN))
 
 
@@ -47,30 +44,29 @@ def over_seeds(values: np.ndarray) -> Effect:
         return Effect(float(values.mean()))
     from scipy.special import stdtrit
 
-    mean = values.mean()
-    half_width = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
-    return Effect(float(mean), float(mean - half_width), float(mean + half_width))
+    mean = float(values.mean())
+    half_width = float(stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values)))
+    return Effect(mean, mean - half_width, mean + half_width)
 
 
-def _compare_spent(claim: TrainingClaim, evidence: Evidence) -> Comparison:
+def _compare_spent(claim: Claim, evidence: Evidence) -> Comparison:
     """Return the seconds or tokens that the training of the variant ``of`` takes minus those of ``than``, with their
     interval. With ``nearer_to``, it is the distance of ``of`` from this third variant minus the distance of ``than``.
 
     Raises NotMeasured where results are missing, or where a training reaches the accuracy in question at its start.
     """
-    names = [name for name in (claim.of, claim.than, claim.nearer_to) if name]
-    curves = evidence.curves(names, "accuracy")
-    spent = [_spent_until(curve, claim.by, claim.share) for curve in curves]
+    share = claim.get("share", 0.95)
+    curves = evidence.curves([claim[name] for name in ("of", "than", "nearer_to") if name in claim], "accuracy")
+    spent = [_spent_until(curve, claim["by"], share) for curve in curves]
     if any(np.any(values <= 0) for values in spent):
-        raise NotMeasured(f"validation accuracy is at {100 * (claim.share or 1):g}% of its final value from the start: "
+        raise NotMeasured(f"validation accuracy is at {100 * (share or 1):g}% of its final value from the start: "
                           "times to it tell nothing")  # fmt: skip
-    first, second, *nearer_to = spent  # of the variants in `names`, two or three
+    first, second, *nearer_to = spent  # of two or three variants
     if nearer_to:
         first, second = abs(first - nearer_to[0]), abs(second - nearer_to[0])
-    until = "to the last iteration" if claim.share is None else f"to {100 * claim.share:g}% of the final accuracy"
-    noun, unit, decimals, caveat = _SPENT[claim.by]
-    means = _labelled(curves, [f"{values.mean():.{decimals}f}" for values in spent])
-    text = f"{noun} {until}, {means} {unit}{caveat}"
+    until = "to the last iteration" if share is None else f"to {100 * share:g}% of the final accuracy"
+    noun, unit, decimals, caveat = _SPENT[claim["by"]]
+    text = f"{noun} {until}, {_labelled(curves, spent, decimals)} {unit}{caveat}"
     return Comparison(over_seeds(first - second), text, unit, runs=unique_runs(curves))
 
 
@@ -85,13 +81,12 @@ def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
     return spent[np.arange(len(spent)), first_point]
 
 
-def _compare_final_accuracy(claim: TrainingClaim, evidence: Evidence) -> Comparison:
+def _compare_final_accuracy(claim: Claim, evidence: Evidence) -> Comparison:
     """Return the final validation accuracy of ``of`` minus that of ``than``, in percentage points, with its interval.
     Raises NotMeasured where results are missing."""
-    curves = evidence.curves([claim.of, claim.than], "accuracy")
+    curves = evidence.curves([claim["of"], claim["than"]], "accuracy")
     first, second = (final_verdicts(evidence.results.folder, curve.runs) for curve in curves)
-    means = _labelled(curves, [f"{100 * verdicts.mean():.2f}%" for verdicts in (first, second)])
-    text = f"final validation accuracy, {means}"
+    text = f"final validation accuracy, {_labelled(curves, [100 * first, 100 * second], 2)} %"
     return measure_final_accuracy(first - second, evidence.settings, text=text, unit="points", runs=unique_runs(curves))
 
 
@@ -112,21 +107,21 @@ def measure_final_accuracy(verdicts: np.ndarray, settings: Settings, **fields: A
     return Comparison(Effect(value, *percentile_interval(100 * draws)), void=void, **fields)
 
 
-def _compare_probes(claim: TrainingClaim, evidence: Evidence) -> Comparison:
+def _compare_probes(claim: Claim, evidence: Evidence) -> Comparison:
     """Return the ratio of two parts of the tokens that the training of the variant ``of`` generated: those that sample
     next actions (probes) over those that continue episodes. Raises NotMeasured where results are missing, or no episode
     was continued."""
-    (curve,) = evidence.curves([claim.of], "probe_tokens", "continuation_tokens", prefix="credit/")
+    (curve,) = evidence.curves([claim["of"]], "probe_tokens", "continuation_tokens", prefix="credit/")
     # By seed, over all steps.
     probes, continuations = (curve.values[f"{name}_tokens"].sum(axis=1) for name in ("probe", "continuation"))
     if np.any(continuations == 0):
         raise NotMeasured("no continuations were generated: there is nothing to hold probes against")
     text = (f"tokens generated in training, probes {probes.mean():.0f} against continuations "
-            f"{continuations.mean():.0f}, to be {claim.side} {claim.times:g} times")  # fmt: skip
+            f"{continuations.mean():.0f}, to be {claim['side']} {claim['times']:g} times")  # fmt: skip
     return Comparison(over_seeds(probes / continuations), text, "ratio", runs=curve.runs)
 
 
-def _labelled(curves: list[Curves], figures: list[str]) -> str:
-    """Return the results of several methods as text: ``CDPR 31.2 against GRPO 25.0``. ``figures`` are the formatted
-    numbers of the curves."""
-    return " against ".join(f"{curve.method.label} {figure}" for curve, figure in zip(curves, figures, strict=True))
+def _labelled(curves: list[Curves], values: list[np.ndarray], decimals: int) -> str:
+    """Return the mean of each variant's ``values`` as text: ``CDPR 31.2 against GRPO 25.0``."""
+    means = (f"{curve.method.label} {mean.mean():.{decimals}f}" for curve, mean in zip(curves, values, strict=True))
+    return " against ".join(means)

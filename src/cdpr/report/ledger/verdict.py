@@ -1,20 +1,19 @@
-"""Verdicts on claims, the rules that all kinds of claims share, and the reading of ``claims.json``.
+"""Verdicts on claims, the rules that all kinds of claims share, and ``claims.json``.
 
 A printed number is compared with ours only on the paper's cases, on as many as it states, at tier `paper`, with the
 paper's backbone model and a language model as judge. Elsewhere its verdict is `not run`, and a claimed direction is
 `same direction` at best.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from ...evaluation.significance import percentile_interval
 from ...settings import Settings, seeds_of_runs
@@ -29,9 +28,6 @@ SETUP = {True: STATED, False: OTHERWISE}  # the verdict on a claim about the set
 # kind of claim, which is counted like a verdict.
 COUNTED = (REPRODUCED, SAME, OPEN, DEVIATES, NOT_RUN, APART, STATED, OTHERWISE, UNDECIDABLE)
 DECIMALS = 6  # of numbers in the files of claims
-_QUIET = ConfigDict(hide_input_in_errors=True)  # what a file holds may be private
-# The reason in the verdict APART.
-WHY_APART = "about time, which is another one at every run: `claims_of_time.md` judges it on this machine"
 # The sums of the headline: the name of each, and the verdicts that it counts.
 _SUMS = {"measured": (REPRODUCED, SAME, OPEN, DEVIATES), "not run": (NOT_RUN,), "about settings": (STATED, OTHERWISE),
          "about time": (APART,), "untestable": (UNDECIDABLE,)}  # fmt: skip
@@ -49,9 +45,9 @@ class Effect(NamedTuple):
         """Return the effect minus a fixed amount."""
         return Effect(self.value - amount, self.low - amount, self.high - amount)
 
-    def toward(self, side: str | None) -> "Effect":
-        """Return the effect such that it is positive where it is on the claimed ``side`` of zero: itself for ``above``
-        or None, its negative for ``below``."""
+    def toward(self, side: str) -> "Effect":
+        """Return the effect such that it is positive where it is on the claimed ``side`` of zero: itself for ``above``,
+        its negative for ``below``."""
         return Effect(-self.value, -self.high, -self.low) if side == "below" else self
 
     def inside(self, margin: float) -> "Effect":
@@ -62,6 +58,13 @@ class Effect(NamedTuple):
         smallest_size = 0.0 if self.low <= 0 <= self.high else min(sizes)
         return Effect(margin - abs(self.value), margin - max(sizes), margin - smallest_size)
 
+    def support(self, claim: Mapping[str, Any]) -> "Effect":
+        """Return how far this difference is on the side that ``claim`` says; positive where the claim holds. The claim
+        has a ``side`` with a ``margin``, or says that the difference is ``within`` a limit."""
+        if "within" in claim:
+            return self.inside(claim["within"])
+        return self.toward(claim["side"]).minus(claim.get("margin", 0.0))
+
     @classmethod
     def of_samples(cls, samples: np.ndarray) -> "Effect":
         """Return the effect of ``samples`` [1 + resamples], which are its value, then its bootstrap values."""
@@ -71,37 +74,7 @@ class Effect(NamedTuple):
 NO_EFFECT = Effect(nan)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What a claim is judged by.
-
-    - ``measured``: a statistic of the compared methods, in ``unit``, such as the difference of their accuracies.
-    - ``text``: what was compared (``CDPR 53.07 against GRPO 47.33``).
-    - ``support``: how far the statistic is on the claimed side, with its interval; positive where the claim holds.
-    - ``void``: why the comparison supports no conclusion, whatever its interval; empty where it can.
-    - ``k``, ``n``, ``runs``: those of :class:`Verdict`.
-    """
-
-    measured: Effect
-    text: str = ""
-    unit: str = ""
-    k: str = ""
-    n: int | str | None = None
-    runs: tuple[str, ...] = ()
-    void: str = ""
-    support: Effect = NO_EFFECT
-
-    def verdict(self, verdict: str, why: str) -> "Verdict":
-        """Return the verdict of this name (``open``), with the reason ``why`` and with what this comparison measured.
-        Numbers are rounded to :data:`DECIMALS`; those that are not finite become None."""
-        seeds = tuple(sorted(set(seeds_of_runs(self.runs))))
-        # Adding 0.0 makes 0.0 of -0.0.
-        value, low, high = (round(float(end), DECIMALS) + 0.0 if isfinite(end) else None for end in self.measured)
-        return Verdict(verdict, why, value, low, high, self.unit, k=self.k, n=self.n, seeds=seeds, runs=self.runs)
-
-
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(BaseModel):
     """A ``verdict`` on a claim with its reason ``why``, and what was measured: the number ``measured`` with the ends
     ``low`` and ``high`` of its 95% interval, in ``unit``.
 
@@ -111,6 +84,8 @@ class Verdict:
       (``of the 7 rows run``).
     - ``runs``: those that the verdict rests on; ``seeds``: their training seeds.
     """
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # what a file holds may be private
 
     verdict: str
     why: str = ""
@@ -141,9 +116,42 @@ class Verdict:
         """Right diagnoses, cases and training seeds, as text: ``58 / 100, seeds 0, 1``; ``N = 100, seeds 0, 1`` where
         right diagnoses were not counted."""
         with_cases = f"{self.k} / {self.n}" if self.k else f"N = {self.n}"
-        count = with_cases if self.n else ""
         seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
-        return ", ".join(filter(None, (count, seeds)))
+        return ", ".join(filter(None, (with_cases if self.n else "", seeds)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a claim is judged by.
+
+    - ``measured``: a statistic of the compared methods, in ``unit``, such as the difference of their accuracies.
+    - ``text``: what was compared (``CDPR 53.07 against GRPO 47.33``).
+    - ``support``: how far the statistic is on the claimed side, with its interval; positive where the claim holds.
+    - ``void``: why the comparison supports no conclusion, whatever its interval; empty where it can.
+    - ``k``, ``n``, ``runs``: those of :class:`Verdict`.
+    - ``samples`` [1 + resamples, methods]: the compared means, then their bootstrap means, where there are some.
+    """
+
+    measured: Effect
+    text: str = ""
+    unit: str = ""
+    k: str = ""
+    n: int | str | None = None
+    runs: tuple[str, ...] = ()
+    void: str = ""
+    support: Effect = NO_EFFECT
+    samples: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def verdict(self, verdict: str, why: str, runs: tuple[str, ...] = ()) -> Verdict:
+        """Return the verdict of this name (``open``), with the reason ``why`` and with what this comparison measured,
+        over its own ``runs`` or over others. Numbers are rounded to :data:`DECIMALS`; those that are not finite become
+        None."""
+        # Adding 0.0 makes 0.0 of -0.0.
+        ends = (round(float(end), DECIMALS) + 0.0 if isfinite(end) else None for end in self.measured)
+        (measured, low, high), runs = ends, runs or self.runs
+        seeds = tuple(sorted(set(seeds_of_runs(runs))))
+        return Verdict(verdict=verdict, why=why, measured=measured, low=low, high=high, unit=self.unit, k=self.k,
+                       n=self.n, seeds=seeds, runs=runs)  # fmt: skip
 
 
 def unique_runs(entries: Iterable[Any]) -> tuple[str, ...]:
@@ -172,10 +180,9 @@ def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "",
     why = f"{shown.text}: {reason}"
     if (count := len(comparisons)) > 1:
         ahead = sum(comparison.support.value > 0 for comparison in comparisons)
-        why = f"ahead in {ahead} of {count} comparisons"
-        why += f"; clearly behind in {len(contrary)}" if contrary else ""
-        why += f"; {'refuted by' if refuting else 'closest'}: {shown.text}; {reason}"
-    return replace(shown.verdict(verdict, why), runs=unique_runs(comparisons))
+        why = (f"ahead in {ahead} of {count} comparisons, clearly behind in {len(contrary)}; "
+               f"{'refuted by' if refuting else 'closest'}: {why}")  # fmt: skip
+    return shown.verdict(verdict, why, unique_runs(comparisons))
 
 
 def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", void: str = "") -> tuple[str, str]:
@@ -194,13 +201,11 @@ def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", v
     else:
         verdict, reason = OPEN, "the interval holds both"
     why_unlike, _, _ = unlike_paper.partition(";")  # what follows is about printed numbers: "; the figure is of ..."
-    reasons = reason, why_unlike, incomplete
-    return verdict, "; ".join(filter(None, reasons))
+    return verdict, "; ".join(filter(None, (reason, why_unlike, incomplete)))
 
 
-@dataclass(frozen=True)
-class Statement:
-    """The fields of a :class:`~.claims.Claim` that ``claims.json`` has beside those of its verdict."""
+class _Statement(BaseModel):
+    """The fields of a :data:`~.claims.Claim` that ``claims.json`` has beside those of its verdict."""
 
     id: str
     also: tuple[str, ...]
@@ -211,43 +216,45 @@ class Statement:
     printed: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Ledger:
-    """The fields of ``claims.json`` (:func:`~.page.make_ledger`) that the results page shows."""
+class JudgedClaim(Verdict, _Statement):
+    """A claim with its verdict."""
 
-    __pydantic_config__ = _QUIET
+
+class Ledger(BaseModel):
+    """The contents of ``claims.json``: the scale of the experiment (``tier``), ``marks`` (words on the tier and the
+    origin of the cases), ``decoding``, ``judges`` (sentences about who judged the diagnoses), a ``headline`` with the
+    ``counts`` by verdict (:func:`count_verdicts`), and the ``claims``."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     tier: str | None
+    marks: str = ""
+    decoding: str = ""
+    judges: tuple[str, ...] = ()
     headline: str
     counts: dict[str, int]
-    claims: list[Statement]
+    claims: list[JudgedClaim]
 
 
-def count_verdicts(claims: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, int]]:
-    """Count the claims of ``claims.json`` by verdict. Returns the counts in the order of the page, and before them a
-    headline that sums them up (``443 claims: 73 measured, ...``)."""
-    counted = Counter(UNDECIDABLE if claim["kind"] == UNDECIDABLE else claim["verdict"] for claim in claims)
+def count_verdicts(claims: Sequence[JudgedClaim]) -> tuple[str, dict[str, int]]:
+    """Count claims by verdict. Returns a headline (``443 claims: 73 measured, ...``), and the counts in the order of
+    the page."""
+    counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in claims)
     sums = {name: sum(counted[verdict] for verdict in verdicts) for name, verdicts in _SUMS.items()}
     headline = f"{len(claims)} claims: " + ", ".join(f"{n} {name}" for name, n in sums.items() if n)
     # Verdicts that are not in COUNTED, if there are any, come last.
     return headline, {name: counted[name] for name in (*COUNTED, *counted)}
 
 
-def read_ledger(settings: Settings, path: Path) -> dict[str, Any] | None:
-    """Read ``claims.json`` (:func:`~.page.make_ledger`); returns None where there is none. Its claims have also the
-    texts ``figure`` and ``cases`` of their verdicts. Raises ProvenanceError for a file that is no ledger, and for one
-    of another tier (scale of the experiment) than the settings."""
+def read_ledger(settings: Settings, path: Path) -> Ledger | None:
+    """Read ``claims.json``; returns None where there is none. Raises ProvenanceError for a file that is no ledger, and
+    for one of another tier (scale of the experiment) than the settings."""
     if not path.exists():
         return None
     try:
-        ledger: dict[str, Any] = json.loads(path.read_bytes())
-        TypeAdapter(_Ledger).validate_python(ledger)
-        reader = TypeAdapter(list[Verdict], config=_QUIET)
-        verdicts = reader.validate_python(ledger["claims"])
+        ledger = Ledger.model_validate_json(path.read_bytes())
     except ValueError as error:
-        raise ProvenanceError(
-            f"{path}: no ledger of claims ({error}); remove it and run `snakemake --cores all claims`"
-        ) from error
-    check_tier(settings, path, ledger["tier"])
-    texts = [{"figure": verdict.figure, "cases": verdict.cases} for verdict in verdicts]
-    return ledger | {"claims": [claim | text for claim, text in zip(ledger["claims"], texts, strict=True)]}
+        raise ProvenanceError(f"{path}: no ledger of claims ({error}); remove it and run `snakemake --cores all "
+                              "claims`") from error  # fmt: skip
+    check_tier(settings, path, ledger.tier)
+    return ledger
