@@ -235,7 +235,7 @@ async def true_advantages(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Estimate A(s, a) = Q(s, a) - V(s) of each decision of a group from ``count`` continuations of every state, drawn
     to the end of the episode. Returns for each trajectory the advantages and their standard errors, two arrays
-    [decisions].
+    [decisions]. Where requests fail there are fewer continuations; with less than two the errors are NaN.
 
     V(s) is the mean return of the continuations of s. Q(s, a) is V of the next state plus the step's own return; for a
     diagnosis it is the return of its verdict.
@@ -292,7 +292,7 @@ def list_estimators(credit: Credit) -> list[Estimator]:
 
 
 def credit_every_state(credit: Credit) -> Credit:
-    """Return a copy of the settings under which every decision gets a value, and nothing is cached between batches."""
+    """Return a copy of the settings under which every state is selected, and nothing is cached between batches."""
     cache = credit.cache.model_copy(update={"scope": "batch"})
     return credit.model_copy(update={"select_all": True, "max_states": None, "cache": cache})
 
@@ -343,7 +343,8 @@ class CachedPolicy(Policy):
 @dataclass(frozen=True)
 class Replicate:
     """Estimates the advantages of the decisions of ``truth`` with random numbers of its own, which ``seed`` fixes. Each
-    method returns the advantages, an array [decisions], and the number of tokens generated for all of them."""
+    method returns the advantages, an array [decisions], and the number of tokens of all replies that they take, also
+    of those that ``policy`` had generated for another estimator before."""
 
     settings: Settings
     environment: DiagnosticEnvironment

@@ -52,7 +52,8 @@ class Ending:
     ``source`` says whether it is a ``suffix`` of an evaluated episode or ``fresh``, newly drawn. ``correct`` says
     whether its diagnosis is right; under ``credit.verdicts: scored`` it is the probability of that. ``tests``,
     ``cost_usd`` and ``infeasible`` (N_na) are the amounts that its ``utility`` charges, the candidate included.
-    ``path`` lists the actions after the candidate, up to the step at which a diagnosis was forced, if one was.
+    ``path`` lists the actions after the candidate. At its end the diagnosis is missing where an evaluated episode was
+    cut at the horizon, and where its probability was computed instead.
     """
 
     source: Source
@@ -165,7 +166,7 @@ class Crediting:
 
     async def credit_case(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
         """Credit the evaluated episodes of a case. ``rows`` has the rows of the evaluation by case identifier and
-        decoding. Returns None where a rebuilt episode differs from the evaluated one."""
+        decoding. Returns None where the effort of a rebuilt episode differs from that of the evaluated one."""
         # Rebuild the episodes, one for each decoding: they are the group.
         episodes = {}
         for decoding in self.settings.evaluation.decodings:

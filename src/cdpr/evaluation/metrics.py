@@ -69,10 +69,11 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
     """Read the evaluation of one run on one data set, ``.../{run}/{dataset}.jsonl``, as a frame with a row per decoding
     and case, sorted by both.
 
-    The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow` without texts, and
-    those of :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``. Raises :class:`EvaluationError` for a
-    missing or empty file, a line that is no row, a case that appears twice under one decoding, or decodings that do not
-    cover the same cases.
+    The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow` without
+    ``obtained``, ``replies`` and ``models``, and in place of ``judging`` the fields of
+    :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``, where the rows have them. Raises
+    :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that appears twice under one
+    decoding, or decodings that do not cover the same cases.
     """
     path = Path(path)
     rows: dict[tuple[str, str], EvaluationRow] = {}

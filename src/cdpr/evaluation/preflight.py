@@ -54,7 +54,7 @@ class Headroom(BaseModel, frozen=True, extra="forbid"):
     ``accuracy``, ``aec``, ``aen`` (number of examinations) and ``utility`` are the policy's own. ``immediate`` is its
     accuracy when it must diagnose at once, ``at_once`` the share of cases in which it does so by choice. ``chance`` is
     the accuracy of naming the commonest diagnosis for every case. ``cost_to_test`` is the cost term of the utility over
-    the test term (None without tests).
+    the test term (None where that is 0).
 
     The other values come from agents that know the exact posterior; None where it is not known. ``exact`` is the
     accuracy of the posterior's likeliest disease on the results that the policy read. ``best_choice`` is the accuracy
@@ -112,8 +112,9 @@ class Preflight(BaseModel, extra="forbid"):
     """The content of ``preflight.json``: whether the experiment can answer its question.
 
     ``warm_start`` and ``immediate`` are in-domain mean utilities of the policy before training: with its own choices,
-    sampled as in training, and where it has to diagnose at once. It is ``safe`` to train where ``warm_start`` is
-    higher; otherwise ``weaknesses`` hold a warning. ``headrooms`` and ``resolutions`` are what was measured.
+    and where it has to diagnose at once. Both are of sampled episodes, as in training, or of greedy ones where none
+    were sampled. It is ``safe`` to train where ``warm_start`` is higher; otherwise ``weaknesses`` hold a warning.
+    ``headrooms`` and ``resolutions`` are what was measured.
     ``obstacles`` are, by data set, the reasons why the experiment cannot answer its question there. ``unavailable``
     are, by data set, the reasons why the exact posterior is not known. ``message`` is the summary that is printed.
     """

@@ -15,8 +15,9 @@ COUNTS = tuple(field.name for field in fields(Effort) if field.name != "cost_usd
 async def replay(
     environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str], forced: bool = False
 ) -> Trajectory:
-    """Rebuild the finished episode of a case from the texts of its ``replies``; returns its trajectory. ``forced`` says
-    that the last reply had to be a diagnosis. A last reply without a diagnosis is invalid, as in the evaluation."""
+    """Rebuild the finished episode of a case from the texts of its ``replies`` (at least one); returns its trajectory.
+    ``forced`` says that the last reply had to be a diagnosis. A last reply without a diagnosis is invalid, as in the
+    evaluation. Raises ModelFailure where a model that judges or matches gives no answer."""
     state = await state_after(environment, case, replies[:-1])
     return environment.finish(state, await environment.respond(state, Turn(replies[-1])), forced)
 
@@ -31,7 +32,7 @@ async def state_after(environment: DiagnosticEnvironment, case: CaseRecord, repl
 
 def deviations(row: EvaluationRow, effort: Effort) -> list[str]:
     """Compare the effort of a replayed episode with the row of the evaluated one. Returns a phrase such as ``issued 3,
-    now 2`` for each count that differs; empty where the episodes are the same."""
+    now 2`` for each count that differs, and for the cost in US dollars; empty where all are equal."""
     recorded = {name: getattr(row, f"n_{name}") for name in COUNTS} | {"cost_usd": row.cost_usd}
     replayed = {name: getattr(effort, name) for name in COUNTS} | {"cost_usd": round(effort.cost_usd, 6)}
     return [f"{name} {recorded[name]}, now {replayed[name]}" for name in recorded if recorded[name] != replayed[name]]

@@ -51,8 +51,8 @@ class EvaluationRow(BaseModel, frozen=True, extra="forbid", strict=True, allow_i
     or a filter refused, ``failed`` for an unknown reason. ``unmarked`` calls returned a text in which the beginning of
     the answer was not found. ``cut`` calls had a prompt that lost a part, because of ``policy.max_prompt_tokens`` or
     the server. ``cut_results`` counts results that were shortened to ``max_observation_chars``. ``models`` are the
-    names under which servers answered. A line leaves out ``judging`` where tables alone judge and match, and ``models``
-    where no server answered.
+    names under which servers answered. A line leaves out ``judging`` where tables alone judge and match and there is no
+    second judge, and ``models`` where no server answered.
     """
 
     note_id: str

@@ -212,7 +212,7 @@ def smallest_difference(
 ) -> float | None:
     """Find the smallest true difference between two methods that an experiment shows with 80% power. It is shown where
     its 95% interval (:func:`crossed_bootstrap`) excludes zero. The arguments are those of :func:`standard_error`.
-    Returns None for one seed, with which no difference can be shown.
+    Returns None for one seed, with which no difference can be shown, and 0 where the standard error is 0.
 
     Experiments in which the methods are equally good are simulated, to find how wide their intervals are. A true
     difference shifts every interval by its own size, and is shown where it exceeds the half width of the interval.
@@ -275,8 +275,8 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -
 def cohens_kappa(counts: np.ndarray) -> np.ndarray:
     """Compute Cohen's kappa, (p_o - p_e) / (1 - p_e). ``counts`` [..., 4] are the numbers, or shares, of verdicts
     "right" by both judges, by the first alone, by the second alone, and by neither. Returns an array [...]. It is NaN
-    where each judge gives one verdict only, so that they agree by chance. Source: Cohen, Educ. Psychol. Meas. 20
-    (1960)."""
+    without verdicts, and where both judges give the same verdict on everything, so that they agree by chance. Source:
+    Cohen, Educ. Psychol. Meas. 20 (1960)."""
     share = counts / counts.sum(axis=-1, keepdims=True)
     both, only_first, only_second, neither = np.moveaxis(share, -1, 0)
     first, second = both + only_first, both + only_second

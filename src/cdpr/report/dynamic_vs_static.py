@@ -49,8 +49,8 @@ def cost_reduction(results: Results, decoding: str) -> Row:
     more), as the columns ``aec_reduction*`` of :func:`~cdpr.evaluation.metrics.estimate`; where there is none, the
     reason as ``aec_reduction_text``.
 
-    It is one minus a ratio of mean costs. Both means are of the same resampled cases, and of the seeds of the dynamic
-    method.
+    It is one minus a ratio of mean costs. In its interval both means are of the same resampled cases, and that of the
+    dynamic method also of resampled seeds.
     """
     static, dynamic = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
     if reason := static.get("reason") or dynamic.get("reason"):

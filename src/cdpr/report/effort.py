@@ -40,7 +40,8 @@ def spent_part(settings: Settings) -> list[tuple[str, Table]]:
 
 def effort_table(results: Results, decoding: str, table: str = "effort.levels", **words: Any) -> tuple[str, Table]:
     """Return the table of calls, tokens and dollars per case with its heading: a row per agent and data set, and a row
-    with the reason for an agent that is not run. ``table`` and ``words`` are those of :func:`~.layout.table`."""
+    with the reason for an agent that is not run. ``table`` is the name of a declaration, and ``words`` are further
+    words for it (:func:`~.layout.table`)."""
     rows, price_notes = [], []
     for method in results.methods:
         for dataset in results.datasets if method.runs else [""]:  # without runs, a single row with the reason

@@ -56,8 +56,8 @@ class Frontiers:
         return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]
 
     def variant_samples(self, variant: str, dataset: str, decoding: str) -> np.ndarray:
-        """Return the samples [1 + resamples, 2] of one variant, accuracy and cost, which are a point of its curve.
-        Raises NotMeasured where a run of the curve is missing."""
+        """Return the samples [1 + resamples, 2] of accuracy and cost of one variant, a point of the curve with its
+        label. Raises NotMeasured where a run of the curve is missing."""
         label = self.results.method(variant).label
         names = [START, *(method.name for method in self.curves[label])]  # of the points, in their order
         return self.samples(label, dataset, decoding)[:, names.index(variant)]
@@ -68,7 +68,7 @@ def accuracy_at(samples: np.ndarray, costs: np.ndarray) -> np.ndarray:
     points. ``costs`` [samples] has one cost for each sample, [samples, costs] several. The result has its shape.
 
     It is interpolated between the points. Beyond the dearest point it stays that point's accuracy, since money that is
-    left over buys nothing.
+    left over buys nothing; below the cheapest one, the agent that orders nothing, it stays that of this agent.
     """
     accuracies = []
     for cost, points in zip(costs, samples, strict=True):

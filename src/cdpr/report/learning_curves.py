@@ -19,7 +19,7 @@ def read_figure_curves(settings: Settings, folder: Path, figure: str) -> list[Cu
     A variant without metrics files has curves without runs.
 
     Raises TableError for a broken metrics file, and ProvenanceError for trainings of another tier or on different
-    cases.
+    cases, and for files that were changed or exchanged.
     """
     declared = style.declared("learning_curves")["figures"][figure]
     methods = [variant_method(settings, name) for name in labels_of(settings, declared["feeds"])]

@@ -84,7 +84,7 @@ def pictured_methods(settings: Settings) -> list[Method]:
 
 def page_methods(settings: Settings) -> list[Method]:
     """Return the methods with runs that the results page shows, each once: the rows of the main table, then all other
-    variants, without those that only the table of comparators has."""
+    variants that feed a table or figure, without those that only the table of comparators has."""
     methods = {method.name: method for method in main_methods(settings)}
     for variant in variants(settings):
         entry = settings.experiments.variants.get(variant)
@@ -259,7 +259,7 @@ def tier_mark(settings: Settings) -> str:
 
 def judge_labels(settings: Settings) -> tuple[str, str]:
     """Return the label of the judge whose verdicts count, and that of the second judge. Where the settings name no
-    language model for one of them, tables of names judge."""
+    language model for one of them, it is ``tables of names``, also where there is no second judge."""
     labels = {setting: _model_label(model) for setting, model in judging_models(settings).items()}
     first = f"tables of names, then {labels['judge.model']}" if "judge.model" in labels else "tables of names"
     return first, labels.get("judge.second", "tables of names")

@@ -22,7 +22,7 @@ def facts_folder() -> Path:
 def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
     """Read a CSV file in ``workflow/paper`` as a dict per row, without the columns ``..._mark`` (what the paper prints
     bold or underlined). The columns ``numeric`` become floats, None where the paper prints nothing. Raises
-    :class:`PaperFactsError`."""
+    :class:`PaperFactsError` for a missing file or column, and a cell of these that is no number."""
     rows = []
     for location, cells in read_table(facts_folder() / file, numeric, PaperFactsError):
         row: dict[str, Any] = {name: cell for name, cell in cells.items() if not name.endswith("_mark")}

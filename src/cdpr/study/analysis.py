@@ -73,10 +73,12 @@ class Analysis(Record):
     - ``kind``: the kind of raters, empty where nothing was rated yet; ``raters``: their names.
     - ``synthetic``: whether all cases come from the synthetic hospital.
     - ``runs``: the compared runs, ours first; ``left_out``: the reason for each method that is not compared.
-    - ``source``: the run whose episodes the ``states`` were sampled from.
+    - ``states``, ``cases``: how many there are; ``source``: the run whose episodes the states were sampled from.
     - ``missing``: the number of missing ratings.
     - ``alpha``: Krippendorff's alpha by dimension.
-    - ``scores``: mean scores by dimension and run; ``datasets``: the same by data set, dimension and run.
+    - ``scores``: mean scores by dimension and run; ``datasets``: means without intervals, by data set, dimension and
+      run.
+    - ``comparisons``: of our run with each other run on each dimension.
     - ``lead``: by dimension, our mean score minus that of the best baseline.
     - ``ahead``: by dimension, our lead there minus our largest lead on another dimension.
     - ``level``: the significance level; ``target``: the difference in points that a study should be able to find.
@@ -119,7 +121,8 @@ class Analysis(Record):
 
 def analyse_study(settings: Settings, job: Job) -> None:
     """Stage ``analyse_study``: read the completed forms, open the key with the authors, and write the analysis and the
-    mean scores by state. Without forms the analysis has no scores. Raises StudyError for forms that cannot be used."""
+    mean scores by state. Without forms the analysis has no scores. Raises StudyError for forms that cannot be used, for
+    a key of another study, and for simulated ratings where ``study.ratings`` names those of physicians."""
     items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)

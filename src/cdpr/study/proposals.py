@@ -153,8 +153,8 @@ def hide_models(text: str, own_names: Sequence[str]) -> str:
 
 async def request_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
     """Return the US dollars that the request of the examination ``name`` would be charged at a state; 0 for a result
-    that is known. Where the record has no result it is the list price, so that raters cannot tell from the price what
-    is on record."""
+    that is known, and for an item of the physical examination. Where the record has no result it is the list price, so
+    that raters cannot tell from the price what is on record."""
     results = state.case.key_pertinent_results_dict
     await environment.matcher.prepare(name, results)
     # A request may match several names in the record, which are spellings or parts of one examination. It gets the

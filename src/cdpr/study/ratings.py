@@ -80,7 +80,7 @@ def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> 
     """Check returned forms for the command ``cdpr check_ratings``. ``study`` is the folder of the study.
 
     Returns a text and a success flag: all problems and False, or a confirmation and True. Raises StudyError where
-    ``study`` has no ``cards.json`` or ``paths`` have no forms.
+    ``study`` has no ``cards.json``, and as :func:`list_files`.
     """
     cards = study / "cards.json"
     if not cards.exists():
@@ -94,7 +94,7 @@ def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> 
 
 def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> tuple[Ratings, list[str]]:
     """Read the forms at ``paths`` and compare them with ``items``, which were to be rated. Returns their ratings, and
-    one line for each problem. With ``allow_missing`` a missing rating is no problem."""
+    one line for each problem. With ``allow_missing`` a missing rating is no problem. Raises as :func:`list_files`."""
     problems: list[str] = []
     forms_by_rater: dict[str, list[Form]] = {rater: [] for rater in items.forms}
     for path in list_files(paths):
@@ -124,8 +124,7 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
 
 def _add_rater(ratings: Ratings, rater: str, forms: Sequence[Form], items: Items, allow_missing: bool) -> list[str]:
     """Add the scores of one rater, and the number of those that are missing, to ``ratings``. ``forms`` are those that
-    came back from this rater; there should be one. Returns one line for each problem. Forms that contradict each other
-    add nothing."""
+    came back from this rater; there should be one, and several add nothing. Returns one line for each problem."""
     contents = [card.content for card in items.cards(rater)]
     expected = len(contents) * len(dimensions())
     if len(forms) > 1:

@@ -71,9 +71,11 @@ class Content(Record):
     """What raters see of a proposal, that is of a method's next decision at the state with the digest ``state``.
 
     - ``reasoning``: the reply without its action.
-    - ``kind``: whether the ``action`` is the name of a requested examination or a diagnosis.
-    - ``leaning``: the diagnosis that an agent without reasoning gives when it must diagnose at this state.
-    - ``usd``: the charge of a request in US dollars.
+    - ``kind``: whether the ``action`` is the name of a requested examination or a diagnosis; ``unreadable``: the reply
+      has no action that can be read, and ``action`` is empty.
+    - ``leaning``: the diagnosis that an agent gives when it must diagnose at this state; only of a request without
+      reasoning, else empty.
+    - ``usd``: the charge of a request in US dollars; None for any other action.
     """
 
     state: str

@@ -55,9 +55,10 @@ def open_agent(
     """Open the agent of the job's run, decoding greedily, with its environment. ``credentialed`` says that the cases
     are under a data use agreement.
 
-    Returns the environment, the agent, and one disclosure for the agent's model and for each judge: a record that text
-    of credentialed cases goes to another machine, None for a model on this machine. From then on errors, recordings and
-    bills of model calls name the run. Raises GovernanceError where the agreement forbids the agent's model or a judge.
+    Returns the environment, the agent, and a list with a disclosure for the agent's model and for each model that
+    judges: a record that text of credentialed cases goes to another machine, None where none does. From then on errors,
+    recordings and bills of model calls name the run. Raises GovernanceError where the agreement forbids the agent's
+    model or a judge.
     """
     run, policy = job.options["run"], job.inputs.get("policy")
     SYSTEM.set(run)
@@ -69,8 +70,9 @@ def open_agent(
 
 
 def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> list[State]:
-    """Sample ``count`` states at which the policy had a choice; returns them in the order of episodes and turns. A turn
-    gets a share of the sample as large as its share of all states (:func:`allot`), from as many cases as possible."""
+    """Sample ``count`` states at which the policy had a choice, or all where there are fewer; returns them in the order
+    of episodes and turns. A turn gets a share of the sample as large as its share of all states (:func:`allot`), from
+    as many cases as possible."""
     rng = np.random.default_rng(seed)
     by_turn: dict[int, list[State]] = defaultdict(list)
     for episode in episodes:

@@ -195,8 +195,8 @@ class Assessor:
         return [np.array([_mutual_information(o, p) for o in outcomes]) for p in (posterior, p_differential)]
 
     def _disease_index(self, name: str) -> int | None:
-        """Return the index of the disease with this name, which can be any that the vocabulary knows. None where the
-        hospital has no such disease."""
+        """Return the index of the disease with this name, which can be any name of it in the vocabulary. None for an
+        unknown name, and where the hospital has no such disease."""
         term = diagnoses().find(name) if name else None
         return self.doctor.diseases.index(term.name) if term and term.name in self.doctor.diseases else None
 

@@ -113,7 +113,7 @@ def _write_dataset(
 
 def _case_fields(settings: Settings, cases: Mapping[str, CaseRecord], chosen: Collection[str]) -> dict[str, Fields]:
     """Return the cases as JSON values, by the names that the site shows. Where the site must not show the texts of a
-    case, its id and diagnosis are pseudonyms, and nothing else is there."""
+    case, its id and diagnosis are pseudonyms, and beside them is only whether it was ``chosen``."""
     by_name: dict[str, Any] = {}
     for case in cases.values():
         fields: Fields = {"gold": show_text(settings, case, case.diagnosis_results)}
