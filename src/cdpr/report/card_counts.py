@@ -1,6 +1,6 @@
 """The numbers of a data card, counted from the cases. Diagnoses of few patients are counted without their names."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ _LEAK_RULES = ("diagnosis established before", "diagnosis stated in the summary"
 # Kinds by the first digits of procedure codes, for examinations that the vocabulary does not know. The first entry that
 # fits counts: codes 87... are microbiology, other codes 8... are laboratory.
 _CODE_SECTIONS = {"87": "microbiology", "8": "laboratory", "7": "imaging"}
-# The statistics of a distribution, each with its name in `DataFrame.describe`.
-_STATISTICS = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "max", "mean": "mean"}
+# The statistics of a distribution; and of those that `DataFrame.describe` calls otherwise, its names.
+_STATISTICS = ("min", "q1", "median", "q3", "max", "mean")
+_QUARTILES = {"25%": "q1", "50%": "median", "75%": "q3"}
 
 
 class CardError(ValueError):
@@ -161,19 +162,16 @@ def read_report(path: Path) -> AttritionReport:
 def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
     """Return one row per kind of leak (a text that gives the diagnosis away): the number of cases that have it, how
     many were handled by each of :data:`_ACTIONS`, and their share of the cases read."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)  # cases by kind of leak and action
-    for step in attrition.funnel:
-        if step.rule in _LEAK_RULES:
-            counts[step.rule]["dropped"] += step.dropped
     # A leak whose case was kept may be named as the rule that drops cases, with "(case kept)": both are one kind of
     # leak.
-    for row in attrition.leaks:
-        counts[row.leak.removesuffix(" (case kept)")][row.action] += row.cases
-    rows = []
-    for leak, by_action in sorted(counts.items()):
-        found, actions = by_action.total(), {action: by_action[action] for action in _ACTIONS}
-        rows.append({"leak": leak, "found": found, **actions, "share": round(found / attrition.read, 4)})
-    return rows
+    counts = [(step.rule, "dropped", step.dropped) for step in attrition.funnel if step.rule in _LEAK_RULES]
+    counts += [(row.leak.removesuffix(" (case kept)"), row.action, row.cases) for row in attrition.leaks]
+    table = pd.DataFrame(counts, columns=["leak", "action", "cases"])
+    rows = table.pivot_table("cases", "leak", "action", aggfunc="sum", fill_value=0)
+    rows = rows.reindex(columns=_ACTIONS, fill_value=0).astype(int)
+    rows.insert(0, "found", rows.sum(axis=1))
+    rows["share"] = (rows.found / attrition.read).round(4)
+    return rows.reset_index().to_dict("records")
 
 
 def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
@@ -186,11 +184,10 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
         "summary (characters)": cases.summary,
         "results (characters)": cases.results,
     }
-    rows = []
-    for what, described in pd.DataFrame(measured).describe().items():
-        statistics = {name: round(float(described[label]), 2) for name, label in _STATISTICS.items()}
-        rows.append({"what": what, **statistics})
-    return rows
+    statistics = (
+        pd.DataFrame(measured).describe().map(lambda value: round(float(value), 2)).T.rename(columns=_QUARTILES)
+    )
+    return statistics[list(_STATISTICS)].rename_axis("what").reset_index().to_dict("records")
 
 
 def frequent_diagnoses(cases: pd.DataFrame, pooled: bool) -> dict[str, Any]:
@@ -244,11 +241,8 @@ def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
     """
     usd = billed.cases * billed.price_usd.astype(float)
     # A price without a code has an empty confidence.
-    groups = billed.assign(usd=usd).groupby(billed[column].replace("", "none"))
-    sums = groups[["names", "cases", "usd"]].sum().sort_values("cases", ascending=False, kind="stable")
-    all_cases, all_usd = max(1, sums.cases.sum()), sums.usd.sum() or 1.0  # not 0, since shares divide by them
-    return [
-        {column: row.Index, "names": row.names, "examinations": row.cases, "share": round(row.cases / all_cases, 4),
-         "usd": round(row.usd, 2), "usd_share": round(row.usd / all_usd, 4)}
-        for row in sums.itertuples()
-    ]  # fmt: skip
+    groups = billed.assign(usd=usd, examinations=billed.cases).groupby(billed[column].replace("", "none"))
+    sums = groups[["names", "examinations", "usd"]].sum().sort_values("examinations", ascending=False, kind="stable")
+    sums.insert(2, "share", sums.examinations / (sums.examinations.sum() or 1))  # not 0, since shares divide by it
+    sums["usd_share"] = sums.usd / (sums.usd.sum() or 1.0)
+    return sums.round({"share": 4, "usd": 2, "usd_share": 4}).reset_index().to_dict("records")

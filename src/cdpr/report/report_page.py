@@ -19,14 +19,14 @@ from ..job import Job, PageEntry
 from ..settings import Settings
 from . import layout, methods, templates
 from .comparisons import ACCURACY, AEC, UTILITY, outcome_of
-from .data_card import card_sections
+from .data_card import render_card
 from .effort import spent_part
 from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
 from .page_runs import Artifact, Links, Records, anchor, shared_runs
 from .results import Results
 from .sample_case import CREDENTIALED
-from .table import Block, Row, Table, interval, number
+from .table import Row, Table, interval, number
 
 # The methods with which ours is compared on top of the page; and the data sets on which they are compared, with their
 # labels (``average`` is the average over data sets).
@@ -77,7 +77,7 @@ class Chapter:
     - ``folded``: whether it is closed until a click.
     - ``pictures``: its figures, the fields of each (:func:`_embed_picture`).
     - ``parts``: its tables with their headings; all but the first are folded. ``artifact``: how the tables were made;
-      ``reason``: why there are no tables.
+      ``reason``: why there are no tables. ``html``: the data card.
     """
 
     name: str
@@ -86,8 +86,9 @@ class Chapter:
     folded: bool = False
     pictures: list[dict[str, Any]] = field(default_factory=list)
     artifact: Artifact | None = None
-    parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
+    parts: Sequence[tuple[str, Table]] = ()
     reason: str = ""
+    html: str = ""
 
 
 def write_report(settings: Settings, job: Job) -> None:
@@ -190,7 +191,7 @@ def _read_card(dataset: str, label: str, records: Records) -> Chapter:
     target = f"cards/{dataset}.json"
     card, path = Chapter(dataset, label, artifact=records.artifact(target)), records.results / target
     if path.exists():
-        card.parts = card_sections(records.settings, json.loads(path.read_text(encoding="utf-8")))
+        card.html = render_card(json.loads(path.read_text(encoding="utf-8")), "form.html")
     else:
         card.reason = f"missing: {target}"
     return card

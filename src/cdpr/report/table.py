@@ -179,15 +179,8 @@ class Sheet:
         write_text(out["tex"], "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)))
 
 
-@dataclass(frozen=True)
-class Warned:
-    """A paragraph that is shown as a warning."""
-
-    text: str
-
-
-# Content of a page: a table, a paragraph, a list, a warning.
-Block = Table | str | Sequence[str] | Warned
+# Content of a page of Markdown: a table, a paragraph, a list.
+Block = Table | str | Sequence[str]
 
 
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
