@@ -83,13 +83,11 @@ def _read_number(case: Element) -> str:
     """Return the number of a case as text. Raises IngestError where it is missing, or is neither a number nor a short
     text."""
     number = case.value.get("id")
+    text = one_line(str(number))
     if number in (None, ""):
         raise case.error("id", "is missing")
-    text = one_line(str(number))
-    if not text or not isinstance(number, (str, int)) or isinstance(number, bool):
-        raise case.error("id", "expected a number or a short text")
-    if len(str(number)) > LONGEST_NAME:
-        raise case.error("id", f"longer than {LONGEST_NAME} characters")
+    if not text or not isinstance(number, (str, int)) or isinstance(number, bool) or len(str(number)) > LONGEST_NAME:
+        raise case.error("id", f"expected a number or a text of at most {LONGEST_NAME} characters")
     return text
 
 

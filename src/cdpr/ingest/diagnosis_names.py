@@ -106,27 +106,24 @@ def _exact_pattern(diagnosis: str) -> re.Pattern[str]:
     """Compile a regular expression that matches any name of a diagnosis as whole words, the longest first, in singular
     or plural, with any punctuation between the words. It matches nothing for a diagnosis without a name."""
     names = sorted(names_of(diagnosis), key=lambda name: (-len(name), name))
-    chinese = [_name_pattern(name) for name in names if CHINESE.search(name)]
-    others = [_name_pattern(name) for name in names if not CHINESE.search(name)]
-    # A name begins where a word does, but a Chinese one anywhere: Chinese has no spaces between words.
-    expressions = [rf"(?<!\w)(?:{'|'.join(others or [_NOTHING])})", *chinese]
-    return re.compile("|".join(expressions))
+    return re.compile("|".join(map(_name_pattern, names)) or _NOTHING)
 
 
 def _name_pattern(name: str) -> str:
     r"""Return a regular expression for one name of a diagnosis: its words in any spelling, with any punctuation between
-    them. ``lung cancer`` gives ``(?i:(?:lung)[\W_]+(?:cancer|carcinoma)(?:e?s)?(?!\w))``.
+    them. ``lung cancer`` gives ``(?<!\w)(?i:(?:lung)[\W_]+(?:cancer|carcinoma)(?:e?s)?(?!\w))``.
 
-    An abbreviation of up to four capitals matches only in capitals, so that "pe" in a sentence is not "PE".
+    An abbreviation of up to four capitals matches only in capitals, so that "pe" in a sentence is not "PE". A name
+    begins where a word does, but a Chinese one anywhere: Chinese has no spaces between words.
     """
     words, between = _PATTERN.word.findall(name), r"[\W_]+"
     if CHINESE.search(name):
         return between.join(map(re.escape, words))
     if len(name) <= 4 and name.isupper():
-        return rf"{between.join(map(re.escape, words))}s?(?!\w)"
+        return rf"(?<!\w){between.join(map(re.escape, words))}s?(?!\w)"
     closing = r"\)?" if name[-1] == ")" else ""
     spelt = between.join((*map(_word_pattern, words[:-1]), _last_word_pattern(words[-1])))
-    return rf"(?i:{spelt}(?!\w){closing})"
+    return rf"(?<!\w)(?i:{spelt}(?!\w){closing})"
 
 
 def _word_pattern(word: str) -> str:

@@ -15,7 +15,7 @@ from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
-from .fhir_resources import FhirElement, Resource, Scope, concept_display, of_kind, read_resources
+from .fhir_resources import FhirElement, Resource, concept_display, of_kind, read_resources
 from .fhir_results import FINAL, Person, collect_results, read_value, time_of
 from .notes import parse_discharge_note
 from .summary import patient_information
@@ -43,7 +43,7 @@ class _Case:
     def start(self) -> datetime | None:
         """The time when the encounter, or the first of its parts, began; without an encounter, the time of the first
         result. None where it is unknown."""
-        times = [encounter.child("period").moment("start") for encounter in self.encounters]
+        times = [encounter.moment("period") for encounter in self.encounters]
         if not self.encounters:
             times = [time_of(resource) for resource in of_kind(self.resources, *_RESULT_KINDS)]
         return min(filter(None, times), default=None)
@@ -64,16 +64,15 @@ _CasesByPatient = dict[Resource | None, list[_Case]]
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
     """Read an export in FHIR R4. Yields the records of all usable cases. Raises IngestError for an export that cannot
     be read."""
-    scopes = read_resources(work.path, _WORDS["kinds"], work.attrition)
+    resources = read_resources(work.path, _WORDS["kinds"], work.attrition)
     hours = None if source.hours_after_start is None else timedelta(hours=source.hours_after_start)
-    cases = _make_cases(scopes, work.attrition)
+    cases = _make_cases(resources, work.attrition)
     yield from work.records(_make_draft(case, hours, source.diagnosis_by_onset, work.attrition) for case in cases)
 
 
-def _make_cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
-    """Make the cases of an export, in its order, and add every other resource to the case to which it belongs.
-    Encounters that did not take place, and resources of no case, are counted and left out."""
-    everything = [resource for scope in scopes for resource in scope.resources]
+def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_Case]:
+    """Make the cases of an export of which ``everything`` is given, in its order, and add every other resource to the
+    case to which it belongs. Encounters that did not take place, and resources of no case, are counted and left out."""
     by_encounter = _cases_by_encounter(of_kind(everything, "Encounter"), attrition)
     # Each case once, although all parts of an encounter have it: at the outermost encounter, which is its first.
     cases = [case for encounter, case in by_encounter.items() if case.encounters[0] is encounter]
@@ -119,14 +118,11 @@ def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resour
     """Return the outermost encounter of which ``encounter`` is part (``partOf``), directly or through others. It is
     ``encounter`` itself if it is part of none that is ``known``, or if the references form a ring."""
     chain = [encounter]
-    while True:
-        inner = chain[-1]
-        outer = inner.resolve(inner.child("partOf").text("reference"))
-        if outer is None or outer not in known:
-            return inner
+    while (outer := chain[-1].resolve(chain[-1].child("partOf").text("reference"))) and outer in known:
         if outer in chain:
             return encounter
         chain.append(outer)
+    return chain[-1]
 
 
 def _is_lasting(resource: Resource) -> bool:
@@ -152,16 +148,8 @@ def _find_owner(resource: Resource, by_encounter: dict[Resource, _Case], by_pati
     cases = by_patient[patient] if patient else []
     if len(cases) == 1:
         return cases[0]
-    first, last = _moment_of(resource, end=False), _moment_of(resource, end=True)
+    first, last = time_of(resource), time_of(resource, end=True)
     return next((case for case in cases if case.overlaps(first, last)), None)
-
-
-def _moment_of(resource: Resource, end: bool) -> datetime | None:
-    """Return the time of a resource: that of its result, else when it was written or began; None where it has none. A
-    date without a time is the first moment of its day, or with ``end`` the last one."""
-    names = ("date", "authored", "onsetDateTime", "recordedDate")
-    others = (resource.moment(name, end) for name in names)
-    return time_of(resource, end) or next(filter(None, others), None)
 
 
 def _make_draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
@@ -390,7 +378,10 @@ def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]
         if {resource.text("status"), resource.text("docStatus")}.intersection(_WORDS["withdrawn"]):
             attrition.count("notes that are superseded or withdrawn")
             continue
-        yield from ((text, True) for text in resource.attached_texts(_note_attachments(resource), attrition))
+        # The attachments of other reports are results.
+        attachments = resource.children("presentedForm") if _is_note(resource) else []
+        attachments += [one.child("attachment") for one in resource.children("content")]
+        yield from ((text, True) for text in resource.attached_texts(attachments, attrition))
 
 
 def _composition_sections(content: FhirElement) -> Iterator[str]:
@@ -419,14 +410,5 @@ def _list_answers(content: FhirElement) -> Iterator[str]:
 def _is_note(resource: Resource) -> bool:
     """Whether a resource is a clinical note in the form of a report, as the US Core profile of FHIR allows, and not the
     report of an examination."""
-    if resource.kind != "DiagnosticReport":
-        return False
-    return not (resource.codes("code") | resource.codes("category")).isdisjoint(_WORDS["notes"])
-
-
-def _note_attachments(resource: Resource) -> list[FhirElement]:
-    """Return the attachments of a document, or of a report that is a note; empty for other reports, whose attachments
-    are results."""
-    if resource.kind == "DiagnosticReport":
-        return resource.children("presentedForm") if _is_note(resource) else []
-    return [one.child("attachment") for one in resource.children("content")]
+    codes = resource.codes("code") | resource.codes("category")
+    return resource.kind == "DiagnosticReport" and not codes.isdisjoint(_WORDS["notes"])

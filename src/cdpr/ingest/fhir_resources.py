@@ -47,11 +47,13 @@ class FhirElement(Element):
         return part
 
     def moment(self, name: str, end: bool = False) -> datetime | None:
-        """Read the date or time ``name``; None where it is absent. A time without a zone is UTC.
+        """Read the date or time ``name``, of a period its start; None where it is absent. A time without a zone is UTC.
 
         A date without a time is the first moment of its day, month or year; with ``end`` it is the last one. Raises
         IngestError for text that is no date or time.
         """
+        if isinstance(self.value.get(name), Mapping):
+            return self.child(name).moment("start", end)
         text = self.text(name)
         if not text:
             return None
@@ -99,18 +101,16 @@ def concept_display(concept: FhirElement) -> str:
 
 
 @dataclass
-class Scope:
-    """The resources that may refer to one another: those of one bundle, or all resources outside bundles.
+class Export:
+    """The resources of an export, in the order of its files.
 
-    ``prefix`` is put before the identifiers of the resources, so that they differ from those of other bundles.
-    ``displays`` has the words for codes in the whole export, ``by_reference`` each resource by its URL and by
-    ``Kind/id``.
+    ``displays`` has the words for codes in the whole export. ``by_reference`` has each resource by its bundle
+    (:class:`Resource`) and its URL, and by its bundle and ``Kind/id``.
     """
 
-    prefix: str = ""
     resources: list["Resource"] = field(default_factory=list)
     displays: dict[str, str] = field(default_factory=dict)
-    by_reference: dict[str, "Resource"] = field(default_factory=dict)
+    by_reference: dict[tuple[str, str], "Resource"] = field(default_factory=dict)
 
     def add(self, resource: "Resource", address: str) -> bool:
         """Add a resource, to which others may refer by its ``address`` (a URL, or empty) and by ``Kind/id``. Returns
@@ -118,10 +118,11 @@ class Scope:
         a different one was."""
         identifier = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{identifier}" if identifier else "") if name]
-        known = next((self.by_reference[name] for name in names if name in self.by_reference), None)
+        places = [(resource.bundle, name) for name in names]
+        known = next((self.by_reference[place] for place in places if place in self.by_reference), None)
         if known is None:
             self.resources.append(resource)
-            self.by_reference.update(dict.fromkeys(names, resource))
+            self.by_reference.update(dict.fromkeys(places, resource))
         elif known.value != resource.value:
             # names[-1] is Kind/id where the resource has an id.
             raise resource.error("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
@@ -129,36 +130,32 @@ class Scope:
 
 
 class Resource(FhirElement):
-    """A FHIR resource of the type ``kind``. It may refer to the resources of its own ``scope``, and to ``shared``,
-    those outside bundles. ``is_stu3``: it had element names of FHIR STU3, which were replaced by those of R4."""
+    """A FHIR resource of the type ``kind``. It may refer to the resources of its own ``bundle``, and to those outside
+    of bundles. ``is_stu3``: it had element names of FHIR STU3, which were replaced by those of R4."""
 
-    def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
-        """Make a resource of ``content``, the object with its elements. ``scope`` has the resources to which it may
-        refer, ``shared`` those of the NDJSON files. Elements with names of FHIR STU3 are renamed; the words that the
-        resource gives for codes are added to ``shared.displays``, for places of the export that give none."""
+    def __init__(self, content: FhirElement, export: Export, bundle: str):
+        """Make a resource of ``content``, the object with its elements. ``bundle`` is put before its identifier, which
+        so differs from those of other bundles; it is empty outside of bundles. Elements with names of FHIR STU3, the
+        version before R4, are renamed in place; of one that occurs under both names the later is kept. The words that
+        the resource gives for codes are added to ``export.displays``, for places of the export that give none."""
         super().__init__(content.value, content.path, content.line, content.place)
-        self.kind, self.scope, self.shared, self.displays = self.text("resourceType"), scope, shared, shared.displays
-        self.is_stu3 = self._rename_stu3_names()
+        self.kind, self.export, self.bundle, self.displays = self.text("resourceType"), export, bundle, export.displays
+        # In place, because a resource is known by the identity of its value.
+        names = _WORDS["stu3"].get(self.kind, {})
+        self.is_stu3 = not names.keys().isdisjoint(self.value)
+        renamed = {names.get(name, name): inner for name, inner in self.value.items()}
+        self.value.clear()
+        self.value.update(renamed)
         concepts = [part.child("code") for part in (self, *self.children("component")) if self.kind in _WITH_CODE]
         for concept in concepts:
             for coding in concept.children("coding"):
                 if display := coding.text("display") or concept.text("text"):
-                    shared.displays.setdefault(coding.text("code"), display)
-
-    def _rename_stu3_names(self) -> bool:
-        """Rename elements with a name of FHIR STU3 (the version before R4) to their name in R4, in place. Returns
-        whether there were any. If an element occurs under both names, the one later in the file is kept."""
-        names = _WORDS["stu3"].get(self.kind, {})
-        renamed = {names.get(name, name): content for name, content in self.value.items()}
-        is_older = bool(names.keys() & self.value.keys())
-        self.value.clear()
-        self.value.update(renamed)
-        return is_older
+                    export.displays.setdefault(coding.text("code"), display)
 
     @property
     def identity(self) -> str:
         """The identifier of the resource, which is unique among all bundles."""
-        return self.scope.prefix + (self.text("id") or self.place)
+        return self.bundle + (self.text("id") or self.place)
 
     def resolve(self, reference: str) -> "Resource | None":
         """Find the resource to which ``reference`` refers: ``Patient/7``, a URL, or ``#a`` for one that this resource
@@ -166,10 +163,10 @@ class Resource(FhirElement):
         address = reference.partition("/_history/")[0]  # without a version
         if address.startswith("#"):
             inner = [one for one in self.children("contained") if one.text("id") == address[1:]]
-            return Resource(inner[0], self.scope, self.shared) if inner else None
+            return Resource(inner[0], self.export, self.bundle) if inner else None
         kind_and_id = _LOCAL_REFERENCE.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
         names = (address, kind_and_id[1] if kind_and_id else "")
-        known = (scope.by_reference.get(name) for name in names for scope in (self.scope, self.shared))
+        known = (self.export.by_reference.get((bundle, name)) for name in names for bundle in (self.bundle, ""))
         return next(filter(None, known), None)
 
     def attached_texts(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
@@ -204,30 +201,28 @@ class Resource(FhirElement):
         return html_text(text) if kind in _WORDS["marked"] else plain_text(text)
 
 
-def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> list[Scope]:
-    """Read the resources of an export, a file or a folder. Resources that may refer to one another are a
-    :class:`Scope`: returns one for all resources outside bundles, then one for each bundle. Resources are in the order
-    of the files; those of other types than ``kinds`` are counted and left out. Raises IngestError for a file that
-    cannot be read, and for a folder without one."""
+def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> list[Resource]:
+    """Read the resources of an export, a file or a folder. Returns them in the order of the files; those of other types
+    than ``kinds`` are counted and left out. Raises IngestError for a file that cannot be read, and for a folder without
+    one."""
     files = sorted({file for ending in _ENDINGS for file in files_with_ending(path, ending)})  # or ``path`` alone
     if not files:
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
-    shared = Scope()
-    scopes = [shared]
+    export = Export()
     # A long result of a query is several bundles, its pages. URLs of the bundles that are here ("self"), of pages that
     # follow one of them ("next"), and of other links.
     pages: dict[str, set[str]] = defaultdict(set)
 
-    def read(content: FhirElement, scope: Scope, address: str = "") -> None:
-        """Add a resource to ``scope``, or all resources of a bundle; ``address`` is the URL under which the bundle
-        lists it."""
+    def read(content: FhirElement, bundle: str, address: str = "") -> None:
+        """Add a resource of a ``bundle`` to the export, or all resources of a bundle; ``address`` is the URL under
+        which the bundle lists it."""
         kind = content.text("resourceType")
         if kind == "Bundle":
             for link in content.children("link"):
                 pages[link.text("relation")].add(link.text("url"))
             for entry in content.children("entry"):
                 if resource := entry.child("resource"):
-                    read(resource, scope, entry.text("fullUrl"))
+                    read(resource, bundle, entry.text("fullUrl"))
                 else:
                     attrition.count("entries without a resource")
         elif not _KIND.fullmatch(kind):
@@ -235,29 +230,24 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         elif kind not in kinds:
             attrition.count(f"resources that are not read: {kind}")
         else:
-            resource = Resource(content, scope, shared)
+            resource = Resource(content, export, bundle)
             attrition.count(_STU3, resource.is_stu3)
-            attrition.count("resources that stand twice", scope.add(resource, address))
+            attrition.count("resources that stand twice", export.add(resource, address))
 
-    # Each bundle gets a scope of its own; other resources share one.
     for file in files:
         elements = list(_read_elements(file))
         if not any("resourceType" in element.value for element in elements):
             attrition.count("files of the export without resources, left out")
             continue
         for element in elements:
-            scope = shared
-            if element.text("resourceType") == "Bundle":
-                # A digest, because the name of the file may be the patient's.
-                name = f"{file.name}:{element.line or 1}".encode()
-                scope = Scope(hashlib.sha256(name).hexdigest()[:8] + "-")
-                scopes.append(scope)
-            read(element, scope)
+            # A digest, because the name of the file may be the patient's.
+            digest = hashlib.sha256(f"{file.name}:{element.line or 1}".encode()).hexdigest()
+            read(element, f"{digest[:8]}-" if element.text("resourceType") == "Bundle" else "")
     if older := attrition.events[_STU3]:
         attrition.warn(f"{older:,} resources have element names of FHIR STU3; they were read under those of R4")
     if lost := len(pages["next"] - pages["self"]):
         attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
-    return scopes
+    return export.resources
 
 
 def _read_elements(file: Path) -> Iterator[FhirElement]:

@@ -26,13 +26,10 @@ _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"  # categories o
 _LONG = 80  # characters; a longer value without a unit is a report, not a quantity
 
 
-def time_of(resource: Resource, last: bool = False) -> datetime | None:
-    """Return the time for which a result holds, else the time when it was reported; None where it has neither. A date
-    without a time is the first moment of its day, or with ``last`` the last one."""
-    period = resource.child("effectivePeriod") or resource.child("performedPeriod")
-    places = ((resource, "effectiveDateTime"), (resource, "effectiveInstant"), (period, "start"),
-              (resource, "performedDateTime"), (resource, "issued"))  # fmt: skip
-    moments = (element.moment(name, last) for element, name in places)
+def time_of(resource: Resource, end: bool = False) -> datetime | None:
+    """Return the time for which a result holds, else when a resource was reported or written, or began; None where it
+    has none of these. A date without a time is the first moment of its day, or with ``end`` the last one."""
+    moments = (resource.moment(name, end) for name in _WORDS["times"])
     return next(filter(None, moments), None)
 
 

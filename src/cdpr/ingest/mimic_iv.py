@@ -135,14 +135,11 @@ def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
     examination of each item. Items that only say that a specimen was kept, not examined, are left out unless ``held``.
     Raises IngestError where most times, or the ``hadm_id`` of rows, cannot be used.
     """
-    # The time of a row and the start of an admission's time window, as expressions of SQL.
-    linked = statement("linked", table="labevents", time="moment(charttime)", start="c.start")
-    tables.query("lab", linked=linked)
-    tables.check_times("hosp/labevents", "charttime", tables.query("lab_times")[0])
+    tables.query("lab", linked=statement("linked", table="labevents", date="NULL"))
     exams, labels, fluids = zip(*panels(), strict=True)
     tables.query("panels", [list(exams), list(labels), list(fluids), len(panels())])
     tables.query("items", held=held, any_label=ANY_LABEL)
-    _count_rows(tables, "hosp/labevents", "laboratory rows", tables.query("lab_counts"), attrition)
+    _count_rows(tables, "hosp/labevents", "laboratory rows", "lab", attrition)
     [(nameless,)] = tables.query("nameless_items")
     attrition.count("laboratory items without a name, called by their number", nameless)
 
@@ -151,11 +148,8 @@ def link_microbiology(tables: Tables, attrition: Attrition) -> None:
     """Link the rows of ``microbiologyevents`` to admissions as the table ``micro``, and count every row. A row with a
     date but no time is in the time window if any part of its day is. Raises IngestError where most times, or the
     ``hadm_id`` of rows, cannot be used."""
-    # For a row without a time the window starts at the beginning of its first day (86,400 seconds).
-    start = "CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END"
-    time = "coalesce(moment(charttime), moment(chartdate))"
-    tables.query("micro", linked=statement("linked", table="microbiologyevents", time=time, start=start))
-    _count_linked(tables, "micro", "hosp/microbiologyevents", "microbiology rows", attrition)
+    tables.query("micro", linked=statement("linked", table="microbiologyevents", date="moment(chartdate)"))
+    _count_rows(tables, "hosp/microbiologyevents", "microbiology rows", "linked", attrition, linked="micro")
 
 
 def link_radiology(tables: Tables, attrition: Attrition) -> None:
@@ -163,25 +157,20 @@ def link_radiology(tables: Tables, attrition: Attrition) -> None:
     names of its examinations from the detail table, and the report to which an addendum belongs. Raises IngestError
     where most times, or the ``hadm_id`` of rows, cannot be used."""
     tables.query("report_names")
-    linked = statement("linked", table="radiology", time="moment(charttime)", start="c.start")
-    tables.query("report", linked=linked)
-    _count_linked(tables, "report", "note/radiology", "radiology reports", attrition)
+    tables.query("report", linked=statement("linked", table="radiology", date="NULL"))
+    _count_rows(tables, "note/radiology", "radiology reports", "linked", attrition, linked="report")
 
 
-def _count_linked(tables: Tables, linked: str, name: str, what: str, attrition: Attrition) -> None:
-    """Count the rows in the table ``linked``, whose events are from the file ``name``, and check their times. The
-    descriptions of events call the rows ``what``. Raises IngestError for times or admissions that cannot be used."""
-    _count_rows(tables, name, what, tables.query("linked_counts", linked=linked), attrition)
-    tables.check_times(name, "charttime", tables.query("linked_times", linked=linked)[0])
+def _count_rows(tables: Tables, name: str, what: str, query: str, attrition: Attrition, **parts: str) -> None:
+    """Count what became of the rows of the file ``name``, which the descriptions of events call ``what``, and check
+    their times. Raises IngestError for times or admissions that cannot be used.
 
-
-def _count_rows(tables: Tables, name: str, what: str, counts: Iterable[Row], attrition: Attrition) -> None:
-    """Count what became of the rows of the file ``name``, which the descriptions of events call ``what``. ``counts``
-    has pairs (how the description goes on after ``what``, number of rows): ("", 900) for all rows, then (" without a
-    result", 20), ... Raises IngestError where the ``hadm_id`` of rows cannot be used, because a spreadsheet has rounded
-    them."""
-    rows_by_ending = {ending: int(rows) for ending, rows in counts}
+    The query ``query`` + ``_counts`` gives pairs (how the description goes on after ``what``, number of rows): ("",
+    900) for all rows, then (" without a result", 20), ...; ``query`` + ``_times`` describes the times. ``parts`` fill
+    the placeholders of both."""
+    rows_by_ending = {ending: int(rows) for ending, rows in tables.query(f"{query}_counts", **parts)}
     tables.check_strays(name, rows_by_ending[""], rows_by_ending[" of no known admission"])
+    tables.check_times(name, "charttime", tables.query(f"{query}_times", **parts)[0])
     attrition.tables[name] = what
     for ending, rows in rows_by_ending.items():
         attrition.count(what + ending, rows)

@@ -134,7 +134,9 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
     Raises IngestError for a file that is no such table."""
     lines = csv_rows(path)
     line, header = next(lines, (1, []))
-    _check_separator(path, line, header)
+    for slip in FORMAT["headers"]:
+        if re.fullmatch(slip["looks"], visible(",".join(header)).strip(), re.IGNORECASE):
+            raise IngestError(path, slip["problem"], slip["remedy"], line=line)
     names = [one_line(visible(name)).casefold() for name in header]
     may_be_empty = {column: "" if column in FORMAT["filled"] else "; it may be empty" for column in columns}
     remedies = {column: f"add this column{hint}" for column, hint in may_be_empty.items()}
@@ -167,19 +169,6 @@ def _clean_cell(column: str, text: str) -> str:
     if column in FORMAT["numbers"]:
         text = unicodedata.normalize("NFKC", text)  # digits in full width
     return text if text == "NA" and column == "item" else blank_if_missing(text)
-
-
-def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
-    """Raise IngestError for a table that is empty, or whose columns are not separated by commas."""
-    if not header:
-        raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
-    first = visible(header[0]).strip()
-    if first.casefold().startswith("sep="):
-        problem = "the line sep= that Excel writes stands before the header"
-        raise IngestError(path, problem, "remove this line, and save the file with commas", line=line)
-    if len(header) == 1 and (mark := re.search(r"[;\t|]", first)):
-        problem = f"columns are separated by {FORMAT['separators'][mark[0]]}"
-        raise IngestError(path, problem, "save the file with commas", line=line)
 
 
 def _read_object(case: Row, export: Export) -> None:
