@@ -26,13 +26,13 @@ class PageEntry:
 class Job:
     """A job of a stage. The stage's function takes the settings and this object.
 
-    - ``name``, ``key``, ``seed``: the stage, the run key, and the seed of a training.
+    - ``name``, ``key``, ``seed``: the stage, the run key, and the seed of a training (None for another job).
     - ``inputs``: paths of input files by name; ``inputs["results"]`` is the folder of all results.
     - ``out``: the path to write for each output by name; a temporary path, which is renamed when the stage succeeds.
     - ``state``: the folder for unfinished work, which survives a kill.
     - ``options``: what distinguishes the jobs of a stage, such as ``{"run": "cdpr-seed0", "dataset": "private"}``.
     - ``metrics``, ``tags``: numbers and texts that go into ``run.json``.
-    - ``page``: the tables and figures of the results page.
+    - ``page``: for the job that writes the results page, its tables and figures; else empty.
     - ``server``: a model server that the job has started, or None.
     """
 

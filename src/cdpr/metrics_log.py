@@ -46,9 +46,9 @@ class MetricsLog:
 
 
 def split_times(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
-    """Write rows of metrics to two files: the times in each row to ``timings``, everything else to ``metrics``. Both
-    files have one JSON object with the ``step`` per row. So equal runs have equal files of metrics, although they take
-    different times."""
+    """Write rows of metrics to two files: the times in each row (``seconds`` and names that begin with ``time/``) to
+    ``timings``, everything else to ``metrics``. Both files have one JSON object per row, with its ``step``. So equal
+    runs have equal files of metrics, although they take different times."""
     for path, has_times in ((metrics, False), (timings, True)):
         chosen = [{name: row[name] for name in row if name == "step" or _is_time(name) == has_times} for row in rows]
         write_text(path, _to_jsonl(chosen))

@@ -45,8 +45,9 @@ def disk_problem(number: int | None, path: str | None, folders: Iterable[str] = 
     """Explain an error of a full disk, or of a folder that cannot be written, in three lines: the problem, the path,
     and what to do. Returns None for any other error.
 
-    ``number`` is the errno of the error. ``path`` is the file that the error names, or None. For a full disk without
-    such a file, the first full one is named: that of ``folders``, of temporary files, or of shared memory.
+    ``number`` is the errno of the error. ``path`` is the file that the error names, or None. Where a disk is full and
+    the error names no file, the path in the message is the first of these folders whose disk is full: ``folders``, that
+    of temporary files, shared memory.
     """
     if number in FULL_DISK:
         action = "Free space there"

@@ -36,7 +36,8 @@ _HIDDEN_PARTS = ("Config file ", "Assuming unrestricted", "Building DAG", "Calle
 
 @dataclass
 class RunningJob:
-    """A running job; its name is such as ``train_policy cdpr-seed0``."""
+    """A running job: its ``name``, such as ``train_policy cdpr-seed0``, the path of its ``log``, and when it
+    ``started`` (:func:`time.monotonic`)."""
 
     name: str
     log: Path
@@ -81,7 +82,8 @@ class LogHandler(LogHandlerBase):
 
     @property
     def writes_to_stream(self) -> bool:
-        """Whether this display shows the run: not where Snakemake's own lines are wanted. Snakemake reads it too."""
+        """Whether this display shows the run: not where Snakemake's own lines are wanted. Snakemake reads this
+        attribute too: where it is true, Snakemake prints no lines of its own."""
         options = self.common_settings
         return not (options.dryrun or options.verbose or options.printshellcmds or options.debug_dag)
 

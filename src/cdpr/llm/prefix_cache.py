@@ -127,8 +127,8 @@ class PrefixCache:
         self._values[layer].index_copy_(0, slots, values)
 
     def read(self, layer: int, index: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Copy slots of one layer into the contiguous tensors ``keys`` and ``values``, each ``[rows, kv_heads, tokens,
-        head_dim]``. :meth:`index` makes ``index`` from the slots."""
+        """Copy the keys and values in some slots of one layer into the contiguous tensors ``keys`` and ``values``, each
+        ``[rows, kv_heads, tokens, head_dim]``. :meth:`index` makes ``index`` from the slots."""
         for pool, out in ((self._keys[layer], keys), (self._values[layer], values)):
             torch.index_select(pool.view(-1, self._width), 0, index, out=out.view(-1, self._width))
 

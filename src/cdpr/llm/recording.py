@@ -87,8 +87,8 @@ class Recordings:
         return read_answer(earlier or row.answer)  # read back, so that a replay gets the very same
 
     def record_use(self, question: str, system: str) -> None:
-        """Record that ``system`` (an agent, judge or matcher) uses the answer to the question with this key, for cases
-        of the current data set. Exports choose answers by this."""
+        """Record that ``system`` (an agent, judge or matcher) uses the answer to the question with the key
+        ``question``, for cases of the current data set (:data:`~.types.DATASET`). Exports choose answers by this."""
         dataset = DATASET.get()
         self.journal.write(lambda database: _insert_uses(database, [system], dataset, question))
 
@@ -257,8 +257,8 @@ def canonical_json(fields: Mapping[str, Any]) -> str:
 
 
 def question_key(asked: str) -> str:
-    """Compute the key under which the answer to a question is recorded: the SHA-256 of ``asked``, the question as
-    :func:`canonical_json` text."""
+    """Compute the key under which the answer to a question, a request with everything that decides its answer, is
+    recorded: the SHA-256 of ``asked``, the question as JSON text with sorted names (:func:`canonical_json`)."""
     return hashlib.sha256(asked.encode()).hexdigest()
 
 

@@ -188,8 +188,9 @@ class ModelSpec:
 
     @classmethod
     def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> Self:
-        """Make the specification of the frozen initial policy on the server at ``training.verl.frozen.url``. It samples
-        the continuations of counterfactual actions."""
+        """Make the specification of the frozen initial policy, which samples the continuations of counterfactual
+        actions, on the server at ``training.verl.frozen.url``. This setting must have a value. ``credentialed``:
+        requests hold text under a data use agreement."""
         frozen = settings.training.verl.frozen
         return cls(
             where=str(frozen.url), name=frozen.name or settings.policy.model, credentialed=credentialed,

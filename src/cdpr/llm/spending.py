@@ -113,14 +113,13 @@ class Spending:
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
         """Insert a reservation of ``needed`` US dollars for a call of ``system`` (an agent, judge or matcher), if the
-        budget has room for it.
-
-        Returns three values. Raises ModelUnavailable where the budget would have no room even without other
-        reservations.
+        budget has room for it. Returns
 
         - the number of the reservation, or None where the reservations of other calls leave no room at present;
         - the US dollars of the budget that are not spent (infinite without a budget);
         - the US dollars that were reserved before.
+
+        Raises ModelUnavailable where the budget would have no room even without other reservations.
         """
         now = time.time()
         query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"

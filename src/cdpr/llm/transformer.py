@@ -232,8 +232,9 @@ class Transformer:
         return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)
 
     def padded(self, tokens: int) -> int:
-        """The number of rows to which the caller should pad a forward pass over ``tokens`` tokens: more than ``tokens``
-        only where oneDNN computes (:func:`padded`)."""
+        """The number of rows to which the caller should pad a forward pass over ``tokens`` tokens. Where oneDNN
+        computes, which compiles a kernel for every new shape, it is rounded up to one of few sizes; otherwise it is
+        ``tokens``."""
         return padded(tokens) if self._onednn else tokens
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:

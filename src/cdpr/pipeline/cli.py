@@ -254,8 +254,8 @@ def _plan_training(args: argparse.Namespace) -> None:
     runs = [experiment.settings_of("train_policy", {"run": run}) for run in trainings]
     variant, _, _ = args.run.rpartition("-seed")
     names = dict.fromkeys([*_COMPARED, variant])
-    # Unlike `settings_of`, `changed_settings` accepts a variant that verl cannot train: its column is a forecast.
-    # By the title of its column, the settings of each variant.
+    # The settings of each variant, by the title of its column. Unlike `settings_of`, `changed_settings` accepts a
+    # variant that verl cannot train: its column is a forecast.
     columns = {_COMPARED.get(name, name): changed_settings(experiment.settings, name) for name in names}
     policy = Path(args.init_policy or settings.policy.model)
     # The folder of unfinished work. A real training has its run key in place of "RUN_KEY".

@@ -182,7 +182,8 @@ class Experiment:
         return resolve_variant(self.settings, training.variant) if training else self.settings
 
     def parameters(self, stage: str, options: Options) -> dict[str, Any]:
-        """The settings and other values that decide a job's outputs, as JSON."""
+        """The settings and hidden inputs (:mod:`.hidden_inputs`) that decide a job's outputs, as a dictionary for
+        JSON. They are part of the run key."""
         entry = stage_of(stage)
         return {**entry.parameters(self.settings_of(stage, options), options), **entry.hidden(self, options).values}
 
@@ -193,7 +194,7 @@ class Experiment:
         return [entry.target(self.settings_of(stage, options)).partition(":")[0], *entry.hidden(self, options).modules]
 
     def code(self, stage: str, options: Options) -> str:
-        """The digest of a job's code."""
+        """The digest of a job's code, all that is reached from :meth:`code_roots`: 16 hexadecimal digits."""
         return self._digest_code(tuple(self.code_roots(stage, options)))
 
     def current_keys(self) -> set[str]:

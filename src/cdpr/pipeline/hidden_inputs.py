@@ -80,8 +80,8 @@ def describe_import(experiment: "Experiment", options: Options) -> HiddenInputs:
 
 
 def describe_hospital(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Describe the synthetic hospital: of each data set that it writes, the function and the setting with the number of
-    cases."""
+    """Describe the synthetic hospital: for each data set that it writes, the function that writes it and the name of
+    the setting with the number of its cases."""
     entries = {name: entry for name, entry in DATASETS.items() if entry.writer}
     values = {name: [entry.writer, entry.size] for name, entry in entries.items()}
     return HiddenInputs({"writers": values}, tuple(entry.writer.partition(":")[0] for entry in entries.values()))
@@ -123,9 +123,9 @@ def describe_training(experiment: "Experiment", options: Options) -> HiddenInput
 
 
 def describe_evaluation(experiment: "Experiment", options: Options) -> HiddenInputs:
-    """Describe an evaluation of an agent, or its decisions in the expert study: the agent and its model, all models
-    that judge, the digests of files that the agent reads, the number of cases of an open data set, and the modules of
-    the agent."""
+    """Describe a job in which an agent or a trained run acts, an evaluation or a part of the expert study: the agent
+    and its model, all models that judge, the digests of files that the agent reads, the number of cases of an open data
+    set, and the modules of the agent."""
     settings, run = experiment.settings, options["run"]
     values: dict[str, Any] = {"agent": _describe_agent(experiment, run)}
     if settings.judge.second == TABLES:  # tables of names are no model, so `_describe_judging` leaves them out

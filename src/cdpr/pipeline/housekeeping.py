@@ -70,7 +70,8 @@ def record_of(experiment: Experiment, result: Path) -> Path:
 
 def list_differences(experiment: Experiment, record: Path) -> list[str]:
     """List what has changed since the ``run.json`` at ``record`` was written: one line for each change of its job, and
-    of the jobs from whose results it was made, directly or not. Empty where the result is current."""
+    of the jobs from whose results it was made, directly or not; a line about another job begins with the path of that
+    job's record. Empty where the result is current."""
     records = _records_by_output(experiment)
     lines, waiting = list[str](), [record]
     for path in waiting:  # the list grows while it is read

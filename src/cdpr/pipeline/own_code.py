@@ -34,9 +34,9 @@ class UndeclaredFile(SettingsError):
 
 
 def watch(settings: Settings) -> None:
-    """From now on, raise UndeclaredFile when a module of the user opens a file that is not declared. The modules are
-    those that the settings name as algorithms, agents or importers, and those that these import. Called before any of
-    them is imported."""
+    """From now on, raise UndeclaredFile when a module of the user opens a file that is not declared, by the ``FILES``
+    of the module or by a setting. The modules are those that the settings and ``datasets.yaml`` name as algorithms,
+    agents or importers, and those that these import. Called before any of them is imported."""
     # Dictionaries of settings: the options of the algorithm, and what each variant changes. Both may name files.
     changes = [settings.training.options, *(variant.change for variant in variants(settings).values())]
     algorithms = [settings.training.algorithm, *(c["training.algorithm"] for c in changes if "training.algorithm" in c)]

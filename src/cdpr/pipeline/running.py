@@ -71,7 +71,8 @@ def run_jobs(experiment: Experiment, requests: Sequence[JobRequest], server_of: 
 
 
 def keep_rows(experiment: Experiment, evaluation: str) -> Path:
-    """Copy the rows of a finished evaluation to where the next attempt of its job looks for them; returns the copy."""
+    """Copy the rows of a finished evaluation, the file ``evaluation``, to where the next attempt of its job looks for
+    them, so that it need not evaluate again. Returns the path of the copy."""
     written = Path(experiment.resolve_path(evaluation))
     run_key = RunRecord.read(written.with_suffix(".run.json")).run_key
     rows = Path(experiment.state) / run_key / "evaluation.jsonl"

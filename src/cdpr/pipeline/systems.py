@@ -45,7 +45,8 @@ def systems(experiment: "Experiment") -> list[System]:
     """Return for each row of the main table, in its order, the model that it needs and what is missing to run it; then
     the same for the models that judge and match, if there are any."""
     settings, rows = experiment.settings, []
-    # The agent of each method, by the name of the method (that of the paper's row where the agent is not run).
+    # Methods are rows of the table. The agent of each by the method's name, which for an agent that is not run is that
+    # of the paper's row. A trained variant is a method without an agent.
     agent_of_method = {methods.agent_method(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
         name = agent_of_method.get(method.name)
@@ -75,8 +76,9 @@ def list_missing(experiment: "Experiment", run: str) -> list[str]:
 
 
 def refuse_unready(experiment: "Experiment", runs: Iterable[str]) -> None:
-    """Raise SettingsError where one of these runs, or a judge of them, cannot act yet: before hours of other work. The
-    message lists everything that is missing."""
+    """Raise SettingsError where one of these agents or trained runs, or a model that judges them, cannot act yet.
+    Called at the start, so that this does not come after hours of other work. The message lists everything that is
+    missing."""
     settings = experiment.settings
     missing = {run: list_missing(experiment, run) for run in runs}
     if missing:  # without runs there is nothing to judge

@@ -56,8 +56,8 @@ def _read_resolved(path: Path, expected: str) -> Settings:
 
 
 def _read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read the keys and values of a YAML file. Raises SettingsError where the file is missing, is not YAML, or holds
-    anything else."""
+    """Read the keys and values of a YAML file; an empty file has none. Raises SettingsError where the file is missing,
+    is not YAML, or holds something other than keys and values."""
     import yaml
 
     try:
@@ -150,8 +150,8 @@ def known_keys() -> tuple[str, ...]:
 
 def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
     """Copy settings so that only the keys ``names`` can be read (dotted names; a section means all its keys). A job
-    gets such a copy, so that its result cannot depend on a setting that its run key, the digest that decides whether it
-    runs again, leaves out.
+    gets a copy with the settings that are in its run key, the digest that decides whether it runs again, and with those
+    that change no result. So no other setting can change its result unnoticed.
 
     Reading any other key of the copy raises UndeclaredSetting with the text ``remedy``, in which KEY is replaced by
     that key. Raises SettingsError for an unknown name in ``names``.

@@ -33,9 +33,9 @@ _default_settings = functools.cache(Settings)  # the settings with all defaults,
 
 @functools.lru_cache(64)
 def variants(settings: Settings) -> dict[str, Variant]:
-    """Collect all variants, named changes of the settings that are trained: those of ``experiments.variants``, then one
-    for each value of each sweep in ``experiments.sweeps``, named like ``beta_0.25``. A declared variant with such a
-    name replaces that of the sweep."""
+    """Collect all variants by name (named changes of the settings, with which policies are trained): those of
+    ``experiments.variants``, then one for each value of each sweep in ``experiments.sweeps``, named like ``beta_0.25``.
+    A declared variant with such a name replaces that of the sweep."""
     by_name = dict(settings.experiments.variants)
     for name, sweep in settings.experiments.sweeps.items():
         for value in _list_points(settings, sweep):
