@@ -36,7 +36,7 @@ from cdpr.report.main_table import sheet
 from cdpr.report.methods import main_methods, pictured_methods, variant_method
 from cdpr.report.paper import printed_rows
 from cdpr.report.provenance import ProvenanceError
-from cdpr.report.results import pair_runs
+from cdpr.report.results import Results, pair_runs
 from cdpr.report.table import Column, Table, interval, marks, number, to_csv, to_latex, to_markdown
 from cdpr.settings import labels_of, parse_settings
 from cdpr.settings.load import merge, restrict
@@ -547,6 +547,16 @@ def test_an_agent_of_the_registry_is_a_row_without_more_ado(results, tmp_path):
     order = [method.name for method in main_methods(settings)]
     assert order.index("Baichuan-M1-32B") < order.index("mine") < order.index("MedAgent")
     assert order.index("utility_grpo") < order.index("DiagAgent-14B") < order.index("cdpr") < order.index("zero_test")
+
+
+def test_a_verdict_on_a_policy_with_one_decoding_is_counted_once(tmp_path):
+    judged = row(0, "greedy", True, 2, 1.0) | {"judging": {"by": "table"}}
+    write_rows(tmp_path / "evaluations" / "value_of_information" / "mimic_iv.jsonl", [judged])
+    settings = parse_settings({"judge": {"model": "gpt_5_4"}})
+    assert len(settings.evaluation.decodings) == 2
+    (method,) = (method for method in main_methods(settings) if method.name == "value_of_information")
+    (note,) = Results(settings, tmp_path, [method]).judging_notes()
+    assert note.startswith("Verdicts on 1 diagnoses: 100.0% by tables of names")
 
 
 def test_a_fourth_benchmark_is_no_part_of_the_average(results, tmp_path, monkeypatch):
