@@ -27,10 +27,10 @@ def explain(error: Exception, settings: Sequence[str] = ()) -> str | None:
     """
     if type(error).__module__.split(".")[0] == "cdpr":
         return str(error)
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError):  # a library's own error, which may still say that a disk is full
         is_full_disk = _FULL_MESSAGE.search(str(error))
         return disk_problem(errno.ENOSPC, None, _data_folders(settings)) if is_full_disk else None
-    if error.filename is None:
+    if error.filename is None:  # such as that of a write to a full disk
         return disk_problem(error.errno, None, _data_folders(settings)) if error.errno else None
     return disk_problem(error.errno, error.filename) or f"{error.filename}: {error.strerror}"
 

@@ -346,8 +346,9 @@ class _Chunk:
             branches.store(self.prefixes, branch, position, slot)
 
     def _prefill(self) -> tuple[Prompts, Tensor]:
-        """Run the model on the tokens of the prompts that are not in the prefix cache. Returns the keys and values of
-        the whole prompts, and the logits behind each prompt, ``[prompts, vocab_size]``."""
+        """Run the model on the tokens of the prompts that are not in the prefix cache, and on the last token of every
+        prompt. Returns the keys and values of the whole prompts, and the logits behind each prompt, ``[prompts,
+        vocab_size]``."""
         fresh = self.lengths - self.begin  # tokens of each prompt that are computed now
         self.counters.reused_tokens += int(self.begin.sum())
         self.counters.prefilled_tokens += int(fresh.sum())

@@ -71,9 +71,9 @@ class Spent:
 
 
 class Spending:
-    """The costs of one model, in a database in the folder ``spec.state`` that all processes and models share; so does
-    the budget. A client calls :meth:`reserve` before each call of the model and :meth:`book` after it. ``label`` names
-    the model in errors."""
+    """The costs of one model. They are in a database in the folder ``spec.state``, which all processes and models
+    share, as they share the budget. A client calls :meth:`reserve` before each call of the model and :meth:`book` after
+    it. ``label`` names the model in errors."""
 
     def __init__(self, spec: ModelSpec, prices: Prices, label: str) -> None:
         """Open the database of costs for the model ``spec`` with these prices; ``label`` names the model in errors."""
