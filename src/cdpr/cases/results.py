@@ -57,9 +57,9 @@ class Analyte:
 
     @property
     def grade(self) -> int:
-        """How far a number is beyond its reference range, on a logarithmic scale: 1 from 1.4 times the upper limit, 2
-        from twice, 4 from four times; likewise below the lower limit (2 from a half). 0 within the range, close to it,
-        and where either is unknown."""
+        """How far a number is beyond its reference range, on a logarithmic scale: 1 from the root of 2 (1.41) times the
+        upper limit, 2 from twice, 4 from four times; likewise below the lower limit (2 from a half). 0 within the
+        range, close to it, for numbers that are not above 0, and where number or limit is unknown."""
         number = self.number
         limit = self.high if self.level == "high" else self.low
         if number is None or self.level not in ("low", "high") or not limit or number <= 0:
@@ -70,7 +70,8 @@ class Analyte:
 
 def format_analytes(analytes: Iterable[Analyte]) -> str:
     """Write analytes as one text, ``Label: Value: 18.5; Units: K/uL; ...``; :func:`parse_analytes` is the inverse. A
-    reference range is written only if it has both limits; a ``;`` in a comment becomes a comma."""
+    reference range is written only if it has both limits; a semicolon with a space behind it in a comment becomes a
+    comma."""
     parts = []
     for analyte in analytes:
         bounded = analyte.low is not None and analyte.high is not None

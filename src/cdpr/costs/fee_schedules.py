@@ -165,7 +165,7 @@ class Schedule:
     """The prices of a fee schedule: ``rates`` are US dollars by (code, modifier). An empty modifier is the whole
     service.
 
-    ``left_out`` counts, by reason, rows that have no price. ``rejected`` lists rows that cannot be read. ``notes`` are
+    ``left_out`` counts, by reason, rows that add no price. ``rejected`` lists rows that cannot be read. ``notes`` are
     further counts for the report. ``rows`` counts all rows.
     """
 

@@ -103,10 +103,10 @@ def _keep_results(content: Any, events: Counter[str], name: str = "") -> Any:
 
 def _list_tests(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[tuple[str, Any, str]]:
     """List the examinations in nested test results. Yields (name, content, heading) of each; ``heading`` is the name of
-    the group above it, or empty.
+    the group above an examination whose content is a single value, else mostly empty.
 
-    ``{"Blood_Tests": {"CBC": {...}}, "X-rays": {"Knee": "..."}}`` gives ("CBC", {...}, "Blood_Tests") and
-    ("Knee_X-rays", "...", ""). An examination within another one is listed by itself."""
+    ``{"Blood_Tests": {"Na": "...", "CBC": {...}}, "X-rays": {"Knee": "..."}}`` gives ("Na", "...", "Blood_Tests"),
+    ("CBC", {...}, "") and ("Knee_X-rays", "...", ""). An examination within another one is listed by itself."""
     for name, content in (tests or {}).items():
         if not isinstance(content, Mapping):  # an examination with its result
             yield name, content, heading

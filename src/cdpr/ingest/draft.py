@@ -25,7 +25,7 @@ class Draft:
 
     ``history`` has texts by section of the case summary; ``results`` and ``physical`` have texts by examination key.
     ``diagnosis`` is the primary one, ``final_diagnosis`` the source's whole text of it, if that has more.
-    ``subject_key`` is the patient's identifier; if empty, the case's is used. ``language`` is the one that the source
+    ``subject_key`` is the patient's identifier; if empty, ``note_id`` is used. ``language`` is the one that the source
     states; None: it is found from complaint and present illness.
 
     ``rejected`` is the rule by which the importer already found the case unusable, None if it did not. ``where``
@@ -104,8 +104,8 @@ class Import:
         )
 
     def _clean_results(self, draft: Draft) -> dict[str, str]:
-        """Return the physical findings and the other results of a draft as plain text, by examination key. Results
-        without content, and entries whose name is no examination, are left out and counted."""
+        """Return the physical findings and the other results of a draft as plain text, by examination key. Of the
+        others, results without content and entries whose name is no examination are left out and counted."""
         absent = {key for key, text in draft.results.items() if is_absent(text)}
         self.attrition.count("results that say that there is none", len(absent))
         # Entries whose names say that nothing is examined ("Assessment").
@@ -128,8 +128,8 @@ def _clean_history(draft: Draft) -> dict[str, str]:
 
 
 def _failed_rule(draft: Draft) -> str | None:
-    """Return the rule that drops a draft without a diagnosis in words, a physical examination where one is needed, or
-    both complaint and present illness; None for a usable draft."""
+    """Return the rule that drops a draft: it has no diagnosis in words, no physical examination although one is needed,
+    or neither complaint nor present illness. None for a usable draft."""
     if is_absent(draft.diagnosis) or draft.diagnosis.casefold() == "none":
         return "no diagnosis"
     if is_code(draft.diagnosis):

@@ -318,8 +318,8 @@ def _illness_rank(condition: Resource) -> int | None:
 
 
 def _earlier_problems(case: _Case, primary: Resource | None) -> Iterator[str]:
-    """Yield the names of the conditions on the problem list that were known before the encounter, without
-    ``primary``."""
+    """Yield the names of the conditions on the problem list that were known before the encounter, or since an unknown
+    time, without ``primary``."""
     for condition in of_kind(case.resources, "Condition"):
         moment = condition.moment("onsetDateTime") or condition.moment("recordedDate")
         before = moment is None or case.start is None or moment < case.start

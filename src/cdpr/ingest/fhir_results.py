@@ -78,7 +78,7 @@ class _Collector:
 
     def add_report(self, report: Resource) -> None:
         """Add the text of a report: its attachments, then its conclusion as impression. A report without a text or a
-        name is counted."""
+        name is counted, unless it lists observations."""
         if not _is_final(report, self.attrition, "reports"):
             return
         name = _PATTERN.system.sub("", _code_name(report))

@@ -73,7 +73,7 @@ def as_problems(problems: list[IngestError]) -> Iterator[None]:
 
 def files_with_ending(path: Path, ending: str) -> list[Path]:
     """Return the files of a folder whose names end in ``ending``, or in ``ending`` and that of a compressed file
-    (``.json.gz``); sorted. A path that is no folder is returned itself."""
+    (``.json.gz``), without hidden ones; sorted. A path that is no folder is returned itself."""
     if file_type(path) != "folder":
         return [path]
     endings = tuple(ending + packed for packed in _PACKED_ENDINGS)
@@ -81,8 +81,8 @@ def files_with_ending(path: Path, ending: str) -> list[Path]:
 
 
 def find_file(folder: Path, name: str, *endings: str) -> Path | None:
-    """Find the one file in ``folder`` that is called ``name`` with one of the endings, compressed or not; None where
-    there is none. Raises IngestError for several."""
+    """Find the one file in ``folder`` that is called ``name`` with one of the ``endings`` (none given: ``name`` has
+    its own), compressed or not; None where there is none. Raises IngestError for several."""
     candidates = (folder / f"{name}{ending}{packed}" for ending in endings or ("",) for packed in _PACKED_ENDINGS)
     paths = [path for path in candidates if file_type(path) == "file"]
     if len(paths) > 1:
@@ -333,7 +333,7 @@ def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], b
 
 def json_lines(path: Path) -> Iterator[Element]:
     """Yield the JSON objects of a file, one a line, or of the one ``*.jsonl`` file of a folder. Raises IngestError for
-    a file that cannot be read."""
+    a file that cannot be read, and for a folder with no such file or several."""
     files = files_with_ending(path, ".jsonl")
     if len(files) != 1:
         raise IngestError(path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")

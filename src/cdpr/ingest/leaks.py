@@ -38,7 +38,8 @@ def control_leaks(
     """Remove or mask the leaks of a case as the settings ``leaks`` say, and count them in ``attrition``.
 
     ``history`` has texts by section, ``results`` texts by examination; ``case`` is the identifier. Returns the new
-    history and results, without texts of which nothing is left. None where a leak drops the case.
+    history and the new results. Results of which nothing is left are missing in it; a section of which nothing is left
+    stays, empty or only with the mark of a masked name. None where a leak drops the case.
     """
     history, results = dict(history), dict(results)
     _cut_results_in_history(case, history, leaks, attrition)
@@ -59,8 +60,8 @@ def control_leaks(
 
 
 def missing_content(history: Texts, results: Collection[str]) -> str | None:
-    """Return the rule that drops a case with this history (texts by section) and these examinations: it has no
-    complaint and present illness, or no examination. None where nothing is missing."""
+    """Return the rule that drops a case with this history (texts by section) and these examinations: it has neither
+    complaint nor present illness, or no examination. None where nothing is missing."""
     if not has_illness(history):
         return "no complaint and no present illness"
     return None if results else "no examination"

@@ -196,8 +196,9 @@ class Tables:
         number of times (``filled``), of those that cannot be read (``unread``) with an example (``sample``), of others
         at midnight (``midnight``), of those with a zone (``zoned``), and the ``hours`` that occur (bit h: hour h).
 
-        Raises IngestError where most cannot be read, most have no time of day, all are of a 12-hour clock, or where one
-        table has times with a zone and another has times without. Warns where more than 1% cannot be read.
+        Raises IngestError where most cannot be read, more than nine in ten have no time of day, all are of a 12-hour
+        clock (the last two are judged only from many times), or where one table has times with a zone and another has
+        times without. Warns where more than 1% cannot be read.
         """
         filled, unread, readable = counts.filled, counts.unread, counts.filled - counts.unread
         # All tables must have times with a zone, or all without. A table has what most of its times have.

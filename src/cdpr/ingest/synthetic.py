@@ -16,8 +16,9 @@ def synthetic_cases(count: int = 400, settings: Settings | None = None) -> list[
     """Make ``count`` priced cases of the synthetic hospital; the same settings give the same cases. Of each five in a
     row the first has the split ``test``, the other four ``train``.
 
-    The cases are written and read in the format of a hospital's own export, which takes seconds. Raises SettingsError
-    for prices that the settings do not allow. Source: docs/design/hospital.md.
+    The cases are written and read in the format of a hospital's own export, which takes seconds. ``count`` is at least
+    1. Of ``settings`` (None: the defaults) those of the hospital, of leak control and of prices are used. Source:
+    docs/design/hospital.md.
     """
     settings = settings or Settings()
     # What the settings say of a hospital's own export does not apply to these files.
