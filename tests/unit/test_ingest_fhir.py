@@ -263,6 +263,32 @@ def test_equal_numbers_in_two_bundles_are_two_patients(tmp_path):
     assert not any("Doe" in record.model_dump_json() for record in records), "a file may bear the patient's name"
 
 
+def test_the_pages_of_an_export_belong_together(tmp_path):
+    """Each page is a bundle, which refers to resources of others; a system may not know the state of a result."""
+    whole, _ = only(write(tmp_path / "whole", [*basis(), observation("Lipase", 30)]))
+    for number, resource in enumerate([*basis(), observation("Lipase", 30, status="unknown")]):
+        write(tmp_path / f"{number}", [resource])
+        (tmp_path / f"{number}" / "bundle.json").rename(tmp_path / f"page{number}.json")
+    record, attrition = only(tmp_path)
+    assert record.key_pertinent_results_dict == whole.key_pertinent_results_dict
+    assert (record.diagnosis_results, record.case_summary) == (whole.diagnosis_results, whole.case_summary)
+    assert attrition.events["results and notes of no encounter"] == 0
+    # Where two other bundles have a patient of this number, none is meant.
+    write(tmp_path / "again", [basis()[0] | {"gender": "male"}])
+    (tmp_path / "again" / "bundle.json").rename(tmp_path / "page9.json")
+    assert "female" not in only(tmp_path)[0].case_summary
+
+
+@pytest.mark.parametrize("binary", [{"data": "UERG" * 300_000}, {"content": "UERG" * 300_000}])
+def test_a_large_file_in_an_export_is_left_out_and_counted(tmp_path, binary):
+    """Its base64 is no text of the case. STU3 called it "content"."""
+    scan = {"resourceType": "DocumentReference", "status": "current", "subject": {"reference": "Patient/p"},
+            "content": [{"attachment": {"contentType": "application/pdf", "url": "Binary/b"}}]}  # fmt: skip
+    file = {"resourceType": "Binary", "id": "b", "contentType": "application/pdf", **binary}
+    _, attrition = only(write(tmp_path, [*basis(), observation("Lipase", 30), scan, file]))
+    assert attrition.events["attachments that are no text or lie elsewhere"] == 1
+
+
 def test_results_belong_to_the_encounter_in_whose_time_they_fall(tmp_path):
     second = {"resourceType": "Encounter", "id": "f", "status": "finished", "subject": {"reference": "Patient/p"},
               "period": {"start": "2024-06-01", "end": "2024-06-02"},

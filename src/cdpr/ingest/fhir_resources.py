@@ -104,13 +104,13 @@ def concept_display(concept: FhirElement) -> str:
 class Export:
     """The resources of an export, in the order of its files.
 
-    ``displays`` has the words for codes in the whole export. ``by_reference`` has each resource by its bundle
-    (:class:`Resource`) and its URL, and by its bundle and ``Kind/id``.
+    ``displays`` has the words for codes in the whole export. ``by_reference`` has each resource by its URL and by
+    ``Kind/id``, and then by its bundle (:class:`Resource`).
     """
 
     resources: list["Resource"] = field(default_factory=list)
     displays: dict[str, str] = field(default_factory=dict)
-    by_reference: dict[tuple[str, str], "Resource"] = field(default_factory=dict)
+    by_reference: dict[str, dict[str, "Resource"]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, resource: "Resource", address: str) -> bool:
         """Add a resource, to which others may refer by its ``address`` (a URL, or empty) and by ``Kind/id``. Returns
@@ -118,11 +118,11 @@ class Export:
         a different one was."""
         identifier = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{identifier}" if identifier else "") if name]
-        places = [(resource.bundle, name) for name in names]
-        known = next((self.by_reference[place] for place in places if place in self.by_reference), None)
+        known = next(filter(None, (self.by_reference[name].get(resource.bundle) for name in names)), None)
         if known is None:
             self.resources.append(resource)
-            self.by_reference.update(dict.fromkeys(places, resource))
+            for name in names:
+                self.by_reference[name][resource.bundle] = resource
         elif known.value != resource.value:
             # names[-1] is Kind/id where the resource has an id.
             raise resource.error("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
@@ -130,8 +130,9 @@ class Export:
 
 
 class Resource(FhirElement):
-    """A FHIR resource of the type ``kind``. It may refer to the resources of its own ``bundle``, and to those outside
-    of bundles. ``is_stu3``: it had element names of FHIR STU3, which were replaced by those of R4."""
+    """A FHIR resource of the type ``kind``. It may refer to the resources of its own ``bundle``, to those outside of
+    bundles, and to one that a single other bundle has. ``is_stu3``: it had element names of FHIR STU3, which were
+    replaced by those of R4."""
 
     def __init__(self, content: FhirElement, export: Export, bundle: str):
         """Make a resource of ``content``, the object with its elements. ``bundle`` is put before its identifier, which
@@ -165,9 +166,13 @@ class Resource(FhirElement):
             inner = [one for one in self.children("contained") if one.text("id") == address[1:]]
             return Resource(inner[0], self.export, self.bundle) if inner else None
         kind_and_id = _LOCAL_REFERENCE.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
-        names = (address, kind_and_id[1] if kind_and_id else "")
-        known = (self.export.by_reference.get((bundle, name)) for name in names for bundle in (self.bundle, ""))
-        return next(filter(None, known), None)
+        for name in (address, kind_and_id[1] if kind_and_id else ""):
+            known = self.export.by_reference.get(name, {})
+            # Of other bundles only one may have it: the pages of a query are bundles, which refer to one another.
+            only = next(iter(known.values())) if len(known) == 1 else None
+            if resource := known.get(self.bundle) or known.get("") or only:
+                return resource
+        return None
 
     def attached_texts(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
         """Yield the text of each of ``attachments``. Attachments that are no text, or not in the export, are counted.

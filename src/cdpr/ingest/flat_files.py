@@ -31,6 +31,7 @@ csv.field_size_limit(LONGEST_NOTE)
 # What a file is, by its first bytes: packed ones are opened, any other is named.
 _MAGIC = {kind: bytes.fromhex(start) for kind, start in phrases("flat_files")["magic"].items()}
 _COMPRESSED: dict[str, Callable[[Any], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
+_FILES = (("data",), ("content",))  # the names of whole files in base64, as FHIR has them; STU3 called some "content"
 _MOST_PACKINGS = 4  # compressions and archives around one file
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # text in quotes, as repr writes it
 
@@ -205,7 +206,8 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
     """Parse the JSON value in ``text``, which begins at ``line`` of the file ``path``. Its texts lose invisible
     characters (:func:`visible`).
 
-    Raises IngestError for invalid JSON, a name that occurs twice in one object, NaN and infinity, and too long texts.
+    Raises IngestError for invalid JSON, a name that occurs twice in one object, NaN and infinity, and too long texts
+    other than files in base64 (:data:`_FILES`).
     """
 
     def error_at(problem: str, field: str | None = None, at: int = line) -> IngestError:
@@ -232,7 +234,7 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
             return {name: make_visible(inner, *keys, name) for name, inner in value.items()}
         if isinstance(value, list):
             return [make_visible(inner, *keys, index) for index, inner in enumerate(value)]
-        if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        if isinstance(value, str) and len(value) > LONGEST_TEXT and keys[-1:] not in _FILES:
             field = "".join(f"[{key}]" if isinstance(key, int) else f".{quoted(key)}" for key in keys)
             raise error_at(f"a text of {len(value):,} characters", field.lstrip("."))
         return visible(value) if isinstance(value, str) else value
