@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from cdpr import synthetic_cases
 from cdpr.agents.reference import ZeroTest
-from cdpr.cases import CaseRecord, examinations, imaging_words, write_records
+from cdpr.cases import CaseRecord, examinations, imaging_words, normalise, write_records
+from cdpr.cases.vocabulary import quantities
 from cdpr.costs import (
     Price,
     charge,
@@ -31,6 +32,7 @@ from cdpr.costs.catalogue import CONFIDENCES, SHIPPED, TABLES
 from cdpr.costs.fee_schedules import split_codes
 from cdpr.costs.price import POOLED, group_prices, map_costs
 from cdpr.environment import DiagnosticEnvironment, Turn
+from cdpr.environment.table_judging import TableMatcher
 from cdpr.files import TableError
 from cdpr.ingest.names import exam_key
 from cdpr.job import Job
@@ -60,7 +62,10 @@ def priced(*exam_keys: str, **settings) -> CaseRecord:
 def test_every_examination_of_the_vocabulary_has_a_price_of_its_own():
     prices = load_catalogue().prices
     named = {term.name for term in examinations().terms.values() if term.kind != "physical"}
-    assert named == set(prices) and all(set(term.holds) <= named for term in examinations().terms.values())
+    assert named == set(prices) - set(quantities().values())
+    assert named.isdisjoint(quantities().values()) and all(
+        set(term.holds) <= named for term in examinations().terms.values()
+    )
     assert all(price.usd > 0 and price.hcpcs and price.source and price.year for price in prices.values())
 
 
@@ -116,12 +121,14 @@ def test_the_documentation_has_the_counts_and_rates_of_the_catalogue():
 
 def test_other_names_never_hide_what_the_catalogue_says_of_a_name():
     catalogue = load_catalogue()
-    for name in catalogue.prices:
+    for name in catalogue.prices.keys() - set(quantities().values()):
         for spelling in (name, *examinations().terms[name].aliases):
             assert catalogue.find(spelling).examination == name, spelling
         for part in examinations().terms[name].parts:
             found = catalogue.find(part)
             assert (found.examination, found.how) == (name, "analyte"), part
+            own = catalogue.prices.get(quantities()[normalise(part)], catalogue.prices[name])
+            assert (found.hcpcs, found.usd, found.group) == (own.hcpcs, own.usd, catalogue.prices[name].group), part
 
 
 @pytest.mark.parametrize(
@@ -159,8 +166,10 @@ def test_no_other_name_says_another_region_or_contrast_than_what_it_is_priced_by
     catalogue = load_catalogue()
     # What a name says of views and sides is not among its words, and has a price of its own.
     no_region = {"bending", "level", "limited", "obstetric", "to"}
-    # Ribs "without Chest", an abdominal Doppler of the kidneys, and one breast, whose code includes the contrast.
+    # One organ of the abdomen, ribs "without Chest", an abdominal Doppler of the kidneys, and one breast, whose code
+    # includes the contrast.
     right = {"Rib X-ray 2 Views", "Renal Duplex Limited", "MRI Breast Unilateral with and without Contrast"}
+    right.update(examinations().terms["Limited Abdominal Ultrasound"].aliases)
     varied = re.compile("View|lateral|Both|Standing|Limited|Follow")
     rows = {words: price for name, price in catalogue.prices.items()
             if (words := imaging_words(name)) and not varied.search(name)}  # fmt: skip
@@ -258,6 +267,40 @@ def test_group_price_rules_count_analytes_of_one_panel_once(rule, usd):
     assert set(record.exam_billing_group.values()) == {"BMP_PANEL"}
 
 
+@pytest.mark.parametrize(
+    ("names", "code", "usd"),
+    [
+        ("TSH|Thyrotropin [Units/volume] in Serum or Plasma|TSH level", "84443", 16.80),
+        ("INR|Prothrombin time", "85610", 4.29),
+        ("S. Creatinine|Creatinine (blood)|Creat SerPl-mCnc", "82565", 5.12),
+        ("Haemoglobin|Hgb", "85018", 2.37),
+        ("MCV", "85027", 6.47),  # no code of its own: the panel's
+    ],
+)
+def test_a_quantity_alone_has_its_own_code_and_is_answered_from_its_panel(names, code, usd):
+    for name in names.split("|"):
+        price = price_of(name, Costs())
+        assert (price.hcpcs, price.usd, price.how) == (code, usd, "analyte"), name
+        panel = priced(price.examination)
+        assert TableMatcher(92.0).match(name, (price.examination,))[0] == (price.examination,)
+        assert panel.exam_cost_map[price.examination] == load_catalogue().prices[price.examination].usd
+
+
+def test_quantities_of_one_panel_cost_their_sum_but_no_more_than_the_panel():
+    for names, usd in (("TSH", 16.80), ("TSH|Total T4", 23.67), ("TSH|Free T4|Total T3", 25.82),
+                       ("Sodium|Potassium", 8.46), ("MCV|Hemoglobin", 6.47)):  # fmt: skip
+        for order in itertools.permutations(names.split("|")):
+            assert set(priced(*order).exam_cost_map.values()) == {usd}
+
+
+def test_a_blood_count_with_and_one_without_differential_answer_each_other():
+    plain, full = "Complete Blood Count", "CBC with differential"
+    assert (price_of(plain, Costs()).usd, price_of(full, Costs()).usd) == (6.47, 7.77)
+    match = TableMatcher(92.0).match
+    assert (match(plain, (full,))[0], match(full, (plain,))[0]) == ((full,), (plain,))
+    assert match("Platelets", (full,))[0] == (full,)
+
+
 def test_paper_prices_take_precedence_and_the_fallback_catches_the_rest():
     keys = (
         "URINE CULTURE",
@@ -335,7 +378,7 @@ def test_overrides_come_before_every_other_price(tmp_path):
         case("CBC", "Complete Blood Count", "Odd Test", "Urine Culture", "Sodium", "Potassium", "Not Yet"),
         Costs(price_map="paper_prices"), catalogue,
     )  # fmt: skip
-    assert list(record.exam_cost_map.values()) == [3.0, 3.0, 7.0, 9.5, 50.0, 8.46, 5.0]
+    assert list(record.exam_cost_map.values()) == [3.0, 3.0, 7.0, 9.5, 50.0, 4.76, 5.0]
     assert record.exam_billing_group == {
         "CBC": "CBC_PANEL", "Complete Blood Count": "CBC_PANEL", "Potassium": "BMP_PANEL",
     }  # fmt: skip
@@ -355,7 +398,7 @@ def test_overrides_come_before_every_other_price(tmp_path):
         ("Left Odd Test,7,", "Left Odd Test|Left Odd Test (portable)", {"Odd Test": 5.0, "Right Odd Test": 5.0}),
         ("Basic Metabolic Panel,20,", "Basic Metabolic Panel|BMP|Sodium|Sodium (seen before)|Potassium",
          {"Glucose (Pleural)": 3.93}),
-        ("Sodium,4.81,none", "Sodium|Sodium (seen before)", {"Potassium": 8.46}),
+        ("Sodium,4.9,none", "Sodium|Sodium (seen before)", {"Potassium": 4.76}),
         ("Urine Analysis,9,", "Urine Analysis|UA|Bacteria (Urine)|Glucose (Urine)", {"Blood Glucose": 3.93}),
         ("Blood Glucose,2,none", "Glucose|Blood Glucose|Glucose (bedside)",
          {"Glucose (Urine)": 3.17, "Glucose (Pleural)": 3.93}),
@@ -428,7 +471,7 @@ def test_coverage_says_how_each_name_was_found_and_sets_the_papers_price_beside(
     ("name", "known"),
     [
         ("Full Blod Count", "Complete Blood Count"), ("Chest Flm", "Chest X-ray"), ("Urine dipstik", "Urine Analysis"),
-        ("Haemoglobn", "Complete Blood Count"), ("Liver biopsy CT", "Liver Biopsy"), ("Ca 19", "CA 19-9"),
+        ("Haemoglobn", "Haemoglobin"), ("Liver biopsy CT", "Liver Biopsy"), ("Ca 19", "CA 19-9"),
         ("Zonk Panel", None), ("Bedside Echo", None), ("Light Green Top Hold", None), ("MRI brest", "MRI Breast"),
         ("血常规", "Complete Blood Count"), ("胸部CT平扫", None), ("CT 胸部", None),
         ("!", None), ("X", None), ("Serum", None), ("Venous blood", None),
@@ -466,7 +509,7 @@ def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_tab
     pooled = {row["how"]: (row["cases"], row["names"], float(row["price_usd"]))
               for row in rows if row["exam_key"] == POOLED}  # fmt: skip
     imaging = catalogue_rate("imaging")
-    assert pooled == {"analyte": ("1", "1", 8.46), "fallback": ("5", "1", 5.0), "class": ("1", "1", imaging),
+    assert pooled == {"analyte": ("1", "1", 4.81), "fallback": ("5", "1", 5.0), "class": ("1", "1", imaging),
                       "physical": ("1", "1", 0.0)}  # fmt: skip
     assert {row["exam_key"] for row in rows} == {"CBC", "CT C-SPINE W/O CONTRAST", POOLED}
     reviewed = list(csv.DictReader(out["review"].read_text().splitlines()))

@@ -40,7 +40,8 @@ FALLBACK = Costs().fallback_usd
         ("Antibody tests", "Autoantibody Screen"),
         ("18F-fluorodeoxyglucose PET–CT|F-18 FDG PET/CT|FDG positron emission tomography|CT and PET", "PET/CT"),
         # Chinese names, word by word.
-        ("血常规五分类|血细胞分析", "Complete Blood Count"),
+        ("血常规五分类|CBC W AUTO DIFF", "Complete Blood Count with Differential"),
+        ("血细胞分析|CBC with platelets", "Complete Blood Count"),
         ("肝肾功能", "Liver Function Test|Kidney Function Tests"),
         ("血常规＋CRP", "Complete Blood Count|C-Reactive Protein"),
         ("超敏C-反应蛋白（hs-CRP）|CRP (high sensitivity)", "High-Sensitivity CRP"),
@@ -66,7 +67,8 @@ def test_a_name_is_read_by_its_parts(names, examinations_meant):
     [
         ("Comprehensive metabolic 2000 panel - Serum or Plasma", "Comprehensive Metabolic Panel"),
         ("Hepatic function 2000 panel - Serum or Plasma", "Liver Function Test"),
-        ("CBC W Auto Differential panel - Blood|Leukocytes [#/volume] in Blood", "Complete Blood Count"),
+        ("CBC W Auto Differential panel - Blood", "Complete Blood Count with Differential"),
+        ("Leukocytes [#/volume] in Blood", "Complete Blood Count"),
         ("Urinalysis macro (dipstick) panel - Urine|Fatty casts [#/area] in Urine sediment", "Urine Analysis"),
         ("Gas panel - Venous blood", "Venous Blood Gas"),
         ("EKG 12 channel panel", "ECG"),

@@ -20,11 +20,9 @@ from .chinese import in_english
 from .imaging import imaging_words, modality, regions, view_count
 from .patterns import Patterns, any_of, compiled, fill, rewrite
 from .standard_names import translate
-from .vocabulary import Term, examinations, normalise, singular
+from .vocabulary import Term, examinations, normalise, quantities, singular
 
 MatchKind = Literal["name", "alias", "analyte"]
-_Named = tuple[str, Term, MatchKind]  # a name, its examination, how it matches
-
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "naming.yaml")))
 _PATTERN = Patterns(_TABLE["patterns"])
 _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
@@ -64,13 +62,15 @@ class Meaning:
     reports. ``kind`` is the class of a name, or of a part of a joined name, that has no examination of its own: a
     modality (``ct``), ``biopsy``, ...; or one of :data:`PHYSICAL` for a vital sign or an examination at the bedside
     (``Abdominal exam``). It is empty where no class is known or needed. ``whole`` is True if every word of the name was
-    understood.
+    understood. ``quantities`` are names of quantities, one for each of the ``terms``: the quantity of this examination
+    that is meant, empty where the whole examination is.
     """
 
     terms: tuple[Term, ...] = ()
     how: MatchKind = "name"
     kind: str = ""
     whole: bool = True
+    quantities: tuple[str, ...] = ()
 
     @property
     def term(self) -> Term | None:
@@ -185,8 +185,14 @@ def _look_up(name: str) -> Meaning | None:
         if term is not None and term.kind != "physical":
             return Meaning((term,), "name" if normalise(term.name) == plain else "alias")
         if plain in examinations().parts:
-            return Meaning((examinations().parts[plain],), "analyte")
+            return _mean_quantity(plain)
     return None
+
+
+def _mean_quantity(part: str) -> Meaning:
+    """Return the meaning of the name of a quantity: the examination that reports it."""
+    plain = normalise(part)
+    return Meaning((examinations().parts[plain],), "analyte", quantities=(quantities()[plain],))
 
 
 def _physical_kind(name: str) -> str:
@@ -273,7 +279,7 @@ def _index_studies() -> dict[tuple[frozenset[str], str], Term]:
     studies: dict[tuple[frozenset[str], str], Term] = {}
     names, aliases, _ = _names_by_rank()
     # Laboratory tests are left out, also one whose name looks like imaging ("NMR LipoProfile").
-    for name, term, _ in names + aliases:
+    for name, term in [(name, term) for name, sense in names + aliases for term in sense.terms]:
         key = imaging_words(name) if term.kind in ("imaging", "procedure") else None
         words, contrast = key or (frozenset[str](), "")
         if words and (name == term.name or not contrast):
@@ -281,15 +287,15 @@ def _index_studies() -> dict[tuple[frozenset[str], str], Term]:
     return studies
 
 
-def _names_by_rank() -> tuple[list[_Named], list[_Named], list[_Named]]:
+def _names_by_rank() -> list[list[tuple[str, Meaning]]]:
     """List all names, then all aliases, then all parts (reported quantities) of the examinations that are not physical.
-    Each entry is (text, examination, how it matches). A name counts as an alias, because it is matched by its words,
-    not as it is spelt."""
+    Each entry is (text, its meaning). A name counts as an alias, because it is matched by its words, not as it is
+    spelt."""
     # IgM antibodies with a code of their own are left out: only their exact names mean them.
     terms = [term for term in examinations().terms.values() if term.kind != "physical" and "IgM" not in term.name]
-    aliases: list[_Named] = [(alias, term, "alias") for term in terms for alias in term.aliases]
-    parts: list[_Named] = [(part, term, "analyte") for term in terms for part in term.parts]
-    return [(term.name, term, "alias") for term in terms], aliases, parts
+    names = [(term.name, Meaning((term,), "alias")) for term in terms]
+    aliases = [(alias, Meaning((term,), "alias")) for term in terms for alias in term.aliases]
+    return [names, aliases, [(part, _mean_quantity(part)) for term in terms for part in term.parts]]
 
 
 # Examinations by their words.
@@ -319,16 +325,16 @@ def _respell(name: str) -> str:
 
 
 @functools.cache
-def _index_by_words() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
+def _index_by_words() -> dict[frozenset[str], Meaning | None]:
     """Index the examinations by the set of words of each of their names; None where two examinations share a set. A
     name wins over an alias, an alias over a part; for each of these, all words of a name win over its words without
     "blood"."""
-    index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
+    index: dict[frozenset[str], Meaning | None] = {}
     # From names to parts; entries of an earlier round are not replaced.
     for rank, left_out in itertools.product(_names_by_rank(), (frozenset[str](), BLOOD)):
-        found: dict[frozenset[str], dict[str, tuple[Term, MatchKind]]] = {}
-        for name, term, how in rank:
-            found.setdefault(words_of(name) - left_out, {}).setdefault(term.name, (term, how))
+        found: dict[frozenset[str], dict[tuple[Term, ...], Meaning]] = {}
+        for name, sense in rank:
+            found.setdefault(words_of(name) - left_out, {}).setdefault(sense.terms, sense)
         unambiguous = {words: next(iter(terms.values())) if len(terms) == 1 else None for words, terms in found.items()}
         index = {words: entry for words, entry in unambiguous.items() if _are_telling(words)} | index
     return index
@@ -357,13 +363,12 @@ def _match_words(name: str) -> Meaning | None:
     # Beside a procedure and a specimen, words for blood are kept: "Blood and urine cultures" are not those of urine.
     bloodless = words if words & _PROCEDURES and _PATTERN.specimen.search(_respell(name)) else words - BLOOD
     wordings = (words, bloodless, of_any_fluid, words - {"virus"})
-    found = filter(None, (_look_up_words(wording, name) for wording in wordings))
-    return next((Meaning((term,), how) for term, how in found), None)
+    return next(filter(None, (_look_up_words(wording, name) for wording in wordings)), None)
 
 
-def _look_up_words(words: frozenset[str], name: str) -> tuple[Term, MatchKind] | None:
-    """Return the examination whose name has exactly these ``words``, and how it matches; None where there is none.
-    Generic words count only where ``name`` says that they are a test ("liver function", not "liver")."""
+def _look_up_words(words: frozenset[str], name: str) -> Meaning | None:
+    """Return the meaning of the name that has exactly these ``words``; None where there is none. Generic words count
+    only where ``name`` says that they are a test ("liver function", not "liver")."""
     says_test = not words <= _GENERIC or _PATTERN.says_test.search(_respell(name))
     return _index_by_words().get(words) if says_test and _are_telling(words) else None
 
@@ -487,14 +492,19 @@ def _read_joined(name: str) -> Meaning | None:
     # The last word that is no filler: in "hip and knee X-ray" it belongs to both parts.
     head = next((word for word in reversed(parts[-1].split()) if word.casefold() not in _FILLERS), "")
     meanings = [_read_part(part, first, head) or Meaning(kind=_class_in(part)) for part in parts]
-    terms = [term for one in meanings for term in one.terms]
+    terms: dict[Term, set[str]] = {}  # by examination: its quantities that the name lists, "" for the whole
+    for one in meanings:
+        for term, quantity in zip(one.terms, one.quantities or [""] * len(one.terms), strict=True):
+            terms.setdefault(term, set()).add(quantity)
     kinds = {one.kind for one in meanings} - {""}
     if not terms or len(kinds) > 1 or Meaning() in meanings:  # an empty meaning: a part that is not understood
         return None
     # An examination that another one contains is left out: an endoscopic biopsy contains the endoscopy.
     held = {name for term in terms for name in term.holds}
-    terms = [term for term in dict.fromkeys(terms) if term.name not in held]
-    return Meaning(tuple(terms), "alias", "".join(kinds), whole=False)  # of kinds there is at most one
+    terms = {term: listed for term, listed in terms.items() if term.name not in held}
+    # Several quantities of one examination are the whole of it.
+    single = tuple("".join(listed) if len(listed) == 1 else "" for listed in terms.values())
+    return Meaning(tuple(terms), "alias", "".join(kinds), False, single)  # of kinds there is at most one
 
 
 def _read_part(part: str, first: str, head: str) -> Meaning | None:
@@ -524,13 +534,13 @@ def _match_procedure(name: str) -> Meaning | None:
     unsure = _GENERIC if heads & {"antigen", "antibody"} else frozenset()
     # Examinations all of whose words, with a procedure among them, are in the name; by these words.
     fitting = {
-        known: entry[0]  # of (examination, how it matches)
-        for known, entry in (_index_by_words() if heads else {}).items()
-        if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
+        known: sense
+        for known, sense in (_index_by_words() if heads else {}).items()
+        if sense is not None and known <= words and known & heads and known - heads - _TECHNIQUES - unsure
     }
     # A biopsy by endoscope is a biopsy, not an endoscopy.
     best = max([known for known in fitting if "biopsy" in known] or fitting, key=len, default=None)
-    return _check_axes(name, Meaning((fitting[best],), "alias", whole=False)) if best else None
+    return _check_axes(name, replace(fitting[best], how="alias", whole=False)) if best else None
 
 
 def _match_any_specimen(name: str) -> Meaning | None:
@@ -542,9 +552,8 @@ def _match_any_specimen(name: str) -> Meaning | None:
     rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not is_source(word))
     # A rest such as "IgM" is not looked up: alone it would be the antibody, but in a fluid it is a quantity.
     found = _look_up_words(words_of(" ".join(sorted(rest))), name) if rest < words and not rest <= _ANTIBODY else None
-    term, how = found or (None, "")
-    if term and how != "analyte" and _has_any_specimen(term):
-        return Meaning((term,), "alias", whole=False)
+    if found and found.term and found.how != "analyte" and _has_any_specimen(found.term):
+        return replace(found, whole=False)
     # A culture of a source that no known culture names has the code of "any other source".
     if not normalise(name).endswith((" culture", " cultures")):
         return None
@@ -689,6 +698,6 @@ def is_specimen(words: str) -> bool:
 
 def quantity_words(name: str) -> frozenset[str]:
     """Return the distinguishing words of a quantity, without words for blood: it is the same in serum, plasma and whole
-    blood. A LOINC name is translated first."""
-    clinical_name, *_ = translate(name).clinical or (name,)
+    blood. Those of a known quantity are the words of its usual name, those of a LOINC name are translated first."""
+    clinical_name, *_ = meaning(name).quantities or translate(name).clinical or (name,)
     return words_of(clinical_name) - BLOOD

@@ -43,7 +43,7 @@ def leading_disease(diagnosis: str) -> str:
 class Term:
     """A known examination or diagnosis: its canonical ``name``, its ``aliases``, and its ``kind`` (``laboratory``,
     ``imaging``, ... of an examination, the body system of a diagnosis). ``parts`` are the quantities that an
-    examination reports and that are billed with it, ``holds`` other examinations that it contains."""
+    examination reports, in all their spellings, ``holds`` other examinations that it contains."""
 
     name: str
     aliases: tuple[str, ...]
@@ -101,8 +101,9 @@ def _load_vocabulary(name: str) -> Vocabulary:
 
 
 def _split_cell(cell: str) -> tuple[str, ...]:
-    """Return the entries of a cell of a table, which are separated by ``|``; empty for an empty cell."""
-    return tuple(filter(None, cell.split("|")))
+    """Return the entries of a cell of a table, which are separated by ``|``, or by ``=`` where they are spellings of
+    one quantity; empty for an empty cell."""
+    return tuple(filter(None, re.split("[|=]", cell)))
 
 
 @functools.cache
@@ -110,6 +111,15 @@ def examinations() -> Vocabulary:
     """Return the vocabulary of examinations (``data/examinations.csv``): all that have a price, and the items of the
     physical examination. It is read once."""
     return _load_vocabulary("examinations.csv")
+
+
+@functools.cache
+def quantities() -> dict[str, str]:
+    """Return the names of the quantities that examinations report, by each of their normalised spellings. The name is
+    the first of the spellings that the column ``parts`` of ``data/examinations.csv`` joins by ``=``."""
+    cells = (row["parts"] for row in shipped_table("cdpr.cases", "data", "examinations.csv"))
+    spellings = (quantity.split("=") for cell in cells for quantity in cell.split("|"))
+    return {normalise(spelling): name for name, *others in spellings for spelling in (name, *others)}
 
 
 @functools.cache

@@ -7,6 +7,7 @@ A catalogue is a folder with two tables. ``catalogue.csv`` prices the known exam
 """
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -41,7 +42,8 @@ class Price:
     user's ``override``, not at all (``fallback``), as a ``physical`` examination, or as ``none`` where it means no
     examination. ``confidence`` says how well the billing code fits: ``exact``, ``representative`` or ``proxy``.
     ``group`` is the billing group, None without one. ``office`` is the price in a physician's office, None where it is
-    unknown.
+    unknown. ``panel_usd`` is the price of the whole ``examination`` where ``usd`` is that of a single quantity of it,
+    which has a code of its own; None otherwise.
     """
 
     examination: str
@@ -54,6 +56,7 @@ class Price:
     locality: str = ""
     confidence: str = ""
     office: float | None = None
+    panel_usd: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,17 +93,21 @@ class Catalogue:
     def total(self, sense: Meaning) -> Price | None:
         """Return the sum of the prices of all examinations in a meaning, in US dollars, rounded to cents; None where it
         has no examination, or one of them has no price."""
-        prices = [self.prices[term.name] for term in sense.terms if term.name in self.prices]
-        if not prices or len(prices) < len(sense.terms):
+        panels = [self.prices[term.name] for term in sense.terms if term.name in self.prices]
+        if not panels or len(panels) < len(sense.terms):
             return None
+        # The price of the quantity that is meant, if it has one of its own, else of the examination.
+        pairs = itertools.zip_longest(sense.quantities, panels)
+        prices = [self.prices.get(quantity or "", panel) for quantity, panel in pairs]
         return replace(
             prices[0],
             how=sense.how,
-            examination=" + ".join(p.examination for p in prices),
+            examination=" + ".join(p.examination for p in panels),
             hcpcs="+".join(p.hcpcs for p in prices),
             usd=round(math.fsum(p.usd for p in prices), 2),
             source=" + ".join(dict.fromkeys(p.source for p in prices)),
-            group=prices[0].group if len(prices) == 1 else None,
+            group=panels[0].group if len(panels) == 1 else None,
+            panel_usd=panels[0].usd if sense.term and prices != panels else None,
             confidence=max((p.confidence for p in prices), key=CONFIDENCES.index),
         )
 

@@ -84,13 +84,16 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
     (``max``, ``sum`` or ``first``) computes that of a group.
 
     Each member of a group has the price of the whole group. Members that are priced as the same examination (analytes
-    of one panel) count once, at the highest of their prices. ``first`` is the first member in the record.
+    of one panel) count once, at the highest of their prices; quantities with a code of their own cost their sum, but
+    not more than the panel. ``first`` is the first member in the record.
     """
     groups = {key: price.group for key, price in prices.items() if price.group is not None}
     items: dict[str, dict[str, float]] = {}  # by group: the price of each examination
     for key, group in groups.items():
         amounts, price = items.setdefault(group, {}), prices[key]
-        amounts[price.examination] = max(price.usd, amounts.get(price.examination, 0.0))
+        earlier = amounts.get(price.examination, 0.0)
+        own = price.usd if price.panel_usd is None else min(earlier + price.usd, price.panel_usd)
+        amounts[price.examination] = round(max(own, earlier), 2)
     usd = {group: _GROUP_PRICE[rule](amounts.values()) for group, amounts in items.items()}  # by group
     return {key: usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}, groups
 
