@@ -71,7 +71,11 @@ rule frontier:
 
 rule beyond_paper:
     """The tables and figures of docs/beyond-the-paper.md: `frontier` of both steps, each on a hospital of its own."""
+    log:
+        "<logs>/beyond_paper.log",
     localrule: True
+    conda:
+        "../envs/cdpr.yaml"
     threads: workflow.cores
     params:
         snakefile=HERE / "Snakefile",
@@ -79,6 +83,7 @@ rule beyond_paper:
     shell:
         "for overlay in {params.overlays:q}; do "
         "snakemake --snakefile {params.snakefile:q} --cores {threads} --configfile $overlay -- frontier; done"
+        " 2>&1 | tee {log:q}"
 
 
 rule credit_quality:

@@ -115,7 +115,7 @@ def _latex_character(character: str) -> str:
     if character in _SPECIAL or " " <= character <= "~":
         return _SPECIAL.get(character, character)
     letter, *accents = list(unicodedata.normalize("NFD", character))
-    if letter.isascii() and accents and accents[0] in _ACCENTS:
+    if letter.isascii() and len(accents) == 1 and accents[0] in _ACCENTS:
         return f"\\{_ACCENTS[accents[0]]}{{{letter}}}"
     return f"(U+{ord(character):04X})"
 

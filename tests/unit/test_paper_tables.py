@@ -357,3 +357,4 @@ def test_units_and_accents_have_a_latex_form():
         r"$\mu$$\mu$$^{\circ}$$^2$$^3$$^9$$\geq$$\leq$$\alpha$$\beta$$\eta$$\frac{1}{2}$\'{e}"
     )
     assert latex("検\x07ś") == r"(U+691C)(U+0007)\'{s}"
+    assert latex("ế") == "(U+1EBF)"  # with one of its two accents it would be another letter

@@ -187,7 +187,7 @@ class InProcessSampler(Model):
         for ids in (request.prompt, *request.given):
             if min(ids) < 0 or max(ids) >= size:
                 wrong = next(token for token in ids if not 0 <= token < size)  # the first one
-                raise ValueError(f"the prompt holds token {wrong}, outside the model's vocabulary of {size}")
+                raise ValueError(f"the prompt or a continuation holds token {wrong}: the vocabulary has {size}")
         if len(request.prompt) + request.sampling.max_tokens > self.max_positions:
             sizes = f"a prompt of {len(request.prompt)} tokens and max_tokens {request.sampling.max_tokens}"
             raise ValueError(f"{sizes} exceed the model's {self.max_positions} positions")
