@@ -60,7 +60,8 @@ def write_catalogue(
     """Write a catalogue of prices to ``folder`` from ``schedules`` (by kind, such as ``CLFS``).
 
     Returns the examinations whose price was set by no schedule: theirs is missing, or has no price for their code. They
-    keep their price in ``before``. Raises TableError for an examination that has no price there either.
+    keep their price in ``before``, the prices of an earlier catalogue by examination (None: there is none). Raises
+    TableError for an examination that has no price there either.
     """
     unchanged: list[str] = []
     rows: list[dict[str, object]] = []

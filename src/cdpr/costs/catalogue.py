@@ -132,7 +132,8 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None)
 
     The physical examination is free, and so is a name that means no examination. Otherwise the price is the first of:
     the user's override, the paper's own price (if the setting ``price_map`` says so), the catalogue's, the median of
-    the examination's class (unless the setting ``class_rates`` is off), the setting ``fallback_usd``.
+    the examination's class (unless the setting ``class_rates`` is off), the setting ``fallback_usd``. A name that joins
+    an examination with a billing code and one that has only a class costs the sum of both.
     """
     catalogue = catalogue or load_catalogue(place_of_service=settings.place_of_service)
     price = None if is_physical(exam_key) else catalogue.find(exam_key)

@@ -179,9 +179,9 @@ async def run_metered(
     decoding: Decoding = "greedy", second: TableJudge | None = None,
 ) -> list[tuple[EvaluationRow, int]]:  # fmt: skip
     """Run one episode per case, all at the same time. Returns for each episode its row, which has the usage of the
-    agent's model, and the number of requests to models that were repeated. The ``second`` judge, if there is one,
-    judges each diagnosis too. An error of one episode is raised after all others have ended, because their paid calls
-    have to be recorded."""
+    agent's model, and the number of requests to that model that were repeated. ``decoding`` says how the ``agent``
+    decodes, for the rows. The ``second`` judge judges each diagnosis too (None: there is none). An error of one episode
+    is raised after all others have ended, because their paid calls have to be recorded."""
 
     async def run_one(case: CaseRecord) -> tuple[EvaluationRow, int]:
         """Run the episode of one case, and let the second judge prepare its verdict."""

@@ -110,7 +110,8 @@ class Attrition:
 
     def leak(self, what: str, action: str, case: str, place: str, name: str = "") -> None:
         """Record a leak of the kind ``what`` that was ``masked``, ``removed`` or ``kept`` (``action``) without dropping
-        the case."""
+        the case. ``place`` is the section or examination in which it was found, ``name`` the words that name the
+        diagnosis (empty where none do)."""
         self.incidents.append(Incident(case, what, action, place, name))
 
     def warn(self, what: str) -> None:

@@ -177,7 +177,8 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def header_errors(path: Path, line: int, names: list[str], remedies: Mapping[str, str]) -> Iterator[IngestError]:
     """Yield an error for each required column that the header ``names`` lacks, and for each name that it has more than
-    once. ``remedies`` has the required columns, each with what to do if it is missing."""
+    once. ``remedies`` has the required columns, each with what to do if it is missing; ``line`` is that of the
+    header."""
     for column, remedy in remedies.items():
         if column not in names:
             similar = difflib.get_close_matches(column, [name for name in names if name not in remedies], 1)

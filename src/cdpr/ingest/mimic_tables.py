@@ -130,7 +130,7 @@ class Tables:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
         """Run a query and yield its rows as named tuples, with the columns as fields; rows are fetched in batches.
-        Raises IngestError for a table that cannot be read."""
+        ``parameters`` take the places of its question marks. Raises IngestError for a table that cannot be read."""
         import duckdb
 
         try:
@@ -144,8 +144,8 @@ class Tables:
 
     def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[Any]:
         """Run the query ``name`` of ``mimic_queries.yaml`` and return its rows as named tuples. A ``CREATE TABLE``
-        returns one row, with the number of rows of the new table. ``parts`` fill its placeholders. Raises IngestError
-        for a table that cannot be read."""
+        returns one row, with the number of rows of the new table. ``parts`` fill its placeholders, ``parameters`` take
+        the places of its question marks. Raises IngestError for a table that cannot be read."""
         return list(self.rows(statement(name, **parts), parameters))
 
     def _explain(self, message: str) -> IngestError:

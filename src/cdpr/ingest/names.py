@@ -43,7 +43,8 @@ def physical_key(name: str) -> str:
 
 
 def add_text(texts: dict[str, str], key: str, text: str, separator: str = " ") -> None:
-    """Add a text to ``texts`` under ``key``, in place, after the text that is there already, if any."""
+    """Add a text to ``texts`` under ``key``, in place: after the text that is there already, if any, and a
+    ``separator``."""
     texts[key] = f"{texts[key]}{separator}{text}" if key in texts else text
 
 

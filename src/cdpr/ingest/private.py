@@ -102,7 +102,8 @@ def doubtful_cells(export: Export) -> Iterator[IngestError]:
 
 def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     """Read the rows of an export in either layout, as far as possible. Problems are collected in the export's
-    ``problems``, not raised."""
+    ``problems``, not raised. ``decimal_mark`` is kept for :func:`make_drafts`, which reads the numbers
+    (:class:`Export`)."""
     export = Export(decimal_mark=decimal_mark)
     # The path of each file, with the ending of a compression; the plain path if it is missing or there are several.
     paths = {name: folder / name for name in ("cases.csv", "results.csv", "cases.jsonl")}

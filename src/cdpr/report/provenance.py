@@ -129,7 +129,7 @@ def read_record(path: Path) -> RunRecord:
 
 def check_tier(settings: Settings, path: Path | str, tier: str | None) -> None:
     """Raise :class:`ProvenanceError` where ``tier``, that of the file ``path``, is not the settings' tier (scale of the
-    experiment). None passes."""
+    experiment). None, a tier that is not recorded, passes."""
     if tier not in (None, settings.tier):
         raise ProvenanceError(
             f"{path}: was made with tier = {tier!r}, but the configuration says {settings.tier!r}; such results are "

@@ -67,8 +67,8 @@ def list_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> Ratings:
-    """Read and combine the ratings in all files at ``paths``; ``items`` are what was to be rated. Raises StudyError
-    with a list of what is wrong."""
+    """Read and combine the ratings in all files at ``paths``; ``items`` are what was to be rated. With
+    ``allow_missing`` a missing rating is no problem. Raises StudyError with a list of what is wrong."""
     ratings, problems = check_ratings(paths, items, allow_missing=allow_missing)
     if problems:
         more = [f"and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
@@ -77,7 +77,8 @@ def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = F
 
 
 def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> tuple[str, bool]:
-    """Check returned forms for the command ``cdpr check_ratings``. ``study`` is the folder of the study.
+    """Check returned forms for the command ``cdpr check_ratings``. ``study`` is the folder of the study. With
+    ``allow_missing`` a missing rating is no problem.
 
     Returns a text and a success flag: all problems and False, or a confirmation and True. Raises StudyError where
     ``study`` has no ``cards.json``, and as :func:`list_files`.

@@ -54,11 +54,13 @@ def resample_clusters(clusters: Sequence[object], resamples: int, seed: int) -> 
 
 def compare_pairs(differences: ArrayLike, permutations: int, seed: int) -> dict[str, float]:
     """Test whether two methods differ. ``differences`` [states], at least one, are the mean scores of the first method
-    minus those of the second.
+    minus those of the second. The permutation test draws ``permutations`` random choices of signs, which ``seed``
+    fixes.
 
     Returns by name:
 
-    - the mean ``difference``, the standard deviation ``sd`` of the differences, and the number of ``zeros`` among them;
+    - the mean ``difference``, the standard deviation ``sd`` of the differences (0 for a single one), and the number of
+      ``zeros`` among them;
     - two-sided p-values: ``p`` of the signed-rank test with zeros as Pratt treats them, ``p_zeros_dropped`` of that
       test without zeros, ``p_permutation`` of the permutation test;
     - the ``rank_biserial`` correlation;
