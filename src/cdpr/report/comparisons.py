@@ -7,7 +7,7 @@ from ..evaluation.metrics import METRICS, Metric
 from ..evaluation.significance import holm
 from .methods import Method
 from .results import Results
-from .table import Column, Row, number
+from .table import Column, Row, interval, number
 
 # Metrics of the in-domain tables. AEN and AEC: average examination number, and average examination cost, per case.
 # N_na: requests without a result.
@@ -38,7 +38,8 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
     set).
 
     Added are the p-values of the row's McNemar tests, one per training seed: ``p`` as text; after Holm's correction
-    over the tests of all rows, ``holm`` as numbers and ``p_holm`` as text.
+    over the tests of all rows, ``holm`` as numbers and ``p_holm`` as text. Every metric has a ``..._mark``
+    (:func:`outcome_of`), by which the HTML page colours it.
     """
     rows = [results.change(first, second, dataset, decoding) for first, second, dataset in pairs]
     # The adjusted p-values of all tests, row by row.
@@ -47,6 +48,8 @@ def compare_pairs(results: Results, pairs: Iterable[tuple[Method, Method, str]],
         row["holm"] = [next(adjusted) for _ in row["tests"]]
         row["p"] = ", ".join(format_p(test.p_value) for test in row["tests"])
         row["p_holm"] = ", ".join(format_p(p) for p in row["holm"])
+        if "reason" not in row:
+            row |= {f"{metric.name}_mark": outcome_of(row, metric) for metric in METRICS.values()}
     return rows
 
 
@@ -83,6 +86,12 @@ def outcome_of(change: Row, metric: Metric) -> str:
         return ""
     is_higher = low > 0
     return "better" if is_higher == metric.higher_is_better else "worse"
+
+
+def difference_text(change: Row, metric: Metric) -> str:
+    """Return the metric's difference in a row of differences as text, with its interval: ``+30.00 [21.00, 39.00]``."""
+    mean, low, high = (metric.factor * change[f"{metric.name}{end}"] for end in ("", "_low", "_high"))
+    return interval(mean, low, high, metric.decimals, signed=True)
 
 
 def format_p(p: float) -> str:

@@ -5,42 +5,33 @@ No date, duration, commit or absolute path is among them, so the same results gi
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from ..records import KEY_TAG
+from ..records import RunRecord
 from ..settings import Settings
 from .methods import DATASETS, Method, page_methods, why_unfit
 from .provenance import check_tier, read_record
 
 
 class Artifact(NamedTuple):
-    """How the file ``target`` was made.
-
-    ``command`` makes it again. The other fields describe the job that made it, and are empty where there is no
-    ``run.json``: its ``name``, its run ``key`` and ``seed``, the digests of its ``code`` and of its ``cases``, its
-    MLflow ``experiment``, and the ``query`` that finds it in MLflow.
-    """
+    """How the file ``target`` was made: ``command`` makes it again, and ``record`` is the ``run.json`` of the job that
+    made it (None where there is none)."""
 
     target: str
     command: str
-    name: str = ""
-    key: str = ""
-    code: str = ""
-    seed: str = ""
-    cases: str = ""
-    experiment: str = ""
-    query: str = ""
+    record: RunRecord | None
 
 
 class Evaluation(NamedTuple):
-    """An evaluation listed on the page under ``anchor``, and the ``artifact`` that says how it was made. ``training``
-    says how its policy was trained (None for an agent that is not trained), and ``inspector`` is the address at which
-    its cases can be inspected (empty where they cannot)."""
+    """An evaluation listed on the page under ``anchor``, on the data set with the label ``data``. ``artifact`` says how
+    it was made, ``training`` how its policy was trained (None for an agent that is not trained), and ``inspector`` is
+    the address at which its cases can be inspected (empty where they cannot)."""
 
     anchor: str
+    data: str
     artifact: Artifact
     training: Artifact | None
     inspector: str
@@ -65,42 +56,34 @@ class Records:
         command = f"snakemake --cores all {overlays}{folder}/{target}"
         run_json = self.results / record if record else (self.results / target).with_suffix(".run.json")
         if not run_json.exists():
-            return Artifact(target, command)
+            return Artifact(target, command, None)
         run = read_record(run_json)
         check_tier(self.settings, run_json, run.tier)
-        return Artifact(
-            target, command, name=run.name, key=run.run_key, code=run.code_digest, experiment=run.experiment,
-            seed=run.tags.get("seed", "") if run.seed is None else str(run.seed),
-            cases=(run.input_digest("cases") or "")[:16], query=f"tags.`{KEY_TAG}` = '{run.run_key}'",
-        )  # fmt: skip
+        return Artifact(target, command, run)
 
-    def sources(self) -> dict[Method, dict[str, list[Evaluation]]]:
-        """Return the evaluations that exist: by method of the page and then by label of the data set, a list with an
-        entry per run. A run that several methods share is listed with the first of these methods."""
-        sources: dict[Method, dict[str, list[Evaluation]]] = {}
+    def sources(self) -> dict[Method, list[Evaluation]]:
+        """Return the evaluations that exist, by method of the page. A run that several methods share is listed with the
+        first of these methods."""
+        sources: dict[Method, list[Evaluation]] = {}
         listed: set[str] = set()
         for method in page_methods(self.settings):
-            runs = [run for run in method.runs if run not in listed]
-            listed.update(runs)
-            by_dataset = {label: self._evaluations(runs, dataset) for dataset, label in DATASETS.items()}
-            if any(by_dataset.values()):
-                sources[method] = by_dataset
+            pairs = [(run, dataset) for dataset in DATASETS for run in method.runs if run not in listed]
+            listed.update(method.runs)
+            if entries := [entry for run, dataset in pairs if (entry := self._evaluation(run, dataset))]:
+                sources[method] = entries
         return sources
 
-    def _evaluations(self, runs: Sequence[str], dataset: str) -> list[Evaluation]:
-        """Return the evaluations of these runs on a data set that exist. Runs that cannot diagnose its cases are left
-        out."""
-        entries = []
-        for run in runs:
-            evaluation, record = f"evaluations/{run}/{dataset}.jsonl", f"training/{run}/run.json"
-            if why_unfit(self.settings, run, dataset) or not (self.results / evaluation).exists():
-                continue
-            was_trained = (self.results / record).exists()
-            training = self.artifact(f"training/{run}/metrics.jsonl", record) if was_trained else None
-            is_inspected = run in self.settings.inspector.runs
-            inspector = f"inspector/index.html#{urlencode({'run': run, 'dataset': dataset})}" if is_inspected else ""
-            entries.append(Evaluation(anchor(run, dataset), self.artifact(evaluation), training, inspector))
-        return entries
+    def _evaluation(self, run: str, dataset: str) -> Evaluation | None:
+        """Return the evaluation of a run on a data set; None where there is none, or where the run cannot diagnose its
+        cases."""
+        evaluation, record = f"evaluations/{run}/{dataset}.jsonl", f"training/{run}/run.json"
+        if why_unfit(self.settings, run, dataset) or not (self.results / evaluation).exists():
+            return None
+        was_trained = (self.results / record).exists()
+        training = self.artifact(f"training/{run}/metrics.jsonl", record) if was_trained else None
+        is_inspected = run in self.settings.inspector.runs
+        inspector = f"inspector/index.html#{urlencode({'run': run, 'dataset': dataset})}" if is_inspected else ""
+        return Evaluation(anchor(run, dataset), DATASETS[dataset], self.artifact(evaluation), training, inspector)
 
 
 def shared_runs(settings: Settings) -> list[tuple[str, str]]:
@@ -115,21 +98,14 @@ def shared_runs(settings: Settings) -> list[tuple[str, str]]:
     return pairs
 
 
-class Links(frozenset[str]):
-    """Links from numbers of the page to the evaluations behind them: the anchors of all evaluations that the page
-    lists."""
-
-    def anchors(self, runs: Iterable[tuple[str, str]]) -> list[str]:
-        """Return the anchors of evaluations, given as pairs (run, data set). Evaluations that are not on the page are
-        left out."""
-        names = (anchor(run, dataset) for run, dataset in runs)
-        return [name for name in names if name in self]
-
-    def of_claim(self, run: str) -> list[str]:
-        """Return the anchors of a run that a claim names: of ``cdpr-seed0`` on all benchmarks, of
-        ``cdpr-seed0/private`` on this data set alone. Evaluations that are not on the page are left out."""
-        name, _, only = run.partition("/")
-        return self.anchors((name, dataset) for dataset in ([only] if only else DATASETS))
+def anchors(runs: Iterable[str | tuple[str, str]]) -> list[str]:
+    """Return the anchors of evaluations. Each of the ``runs`` is a pair (run, data set), or a text: ``cdpr-seed0`` for
+    all benchmarks, ``cdpr-seed0/private`` for this data set alone."""
+    names = []
+    for run in runs:
+        name, *only = run.split("/") if isinstance(run, str) else run
+        names += [anchor(name, dataset) for dataset in only or DATASETS]
+    return names
 
 
 def anchor(name: str, dataset: str = "") -> str:

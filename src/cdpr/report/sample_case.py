@@ -63,7 +63,7 @@ def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:
     """
     candidates = []
     for case in iterate_records(path):
-        if case.credentialed:
+        if case.credentialed or settings.data.source(IN_DOMAIN).credentialed:
             raise NotMeasured(CREDENTIALED)
         if case.split == "test":
             candidates.append(case)
