@@ -343,7 +343,7 @@ def test_nothing_of_a_case_that_not_everyone_may_see(credentialed, results, tmp_
               "exam_billing_group": {}, "credentialed": credentialed}  # fmt: skip
     cases = [record(i) for i in range(3)] + [record(9, **secret)]
     write_records(tmp_path / "a.jsonl", cases if credentialed else cases[-1:])
-    settings = parse_settings({"data": {"mimic_iv": {"path": None if credentialed else "mine"}}})
+    settings = parse_settings({"data": {"mimic_iv": {"path": None if credentialed else "mine", "credentialed": False}}})
     made = sample_texts(results, tmp_path / "t", tmp_path / "a.jsonl", settings)
     check_latex(made[".tex"], tmp_path)
     reason = "not shown: cases are credentialed" if credentialed else "not shown: under their licence"
