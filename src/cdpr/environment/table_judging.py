@@ -257,7 +257,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
         same = tuple(key for key in meanings if key not in exams and naming.quantity_words(key) == words)
         reporting = tuple(key for key, terms in exams.items() if first in terms)
         if same or reporting or not larger_panels:
-            return same or reporting[:1]
+            return same or reporting[:1]  # each of these reports the quantity, so one is enough
         # A laboratory may report a quantity with a smaller panel: potassium with the kidney function.
         smaller_panels = tuple(
             key for key, terms in exams.items() if any(term.parts and term.name in first.holds for term in terms)

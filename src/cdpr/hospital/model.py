@@ -229,6 +229,7 @@ def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
     For a laboratory quantity (with the key ``analyte``) ``states`` says how each state is printed: by the two ends of
     an interval of numbers, or by one phrase for each hospital. Any other finding is printed by its ``wording``.
     """
+    # How each state is printed, by state. Without ``states`` only the names of the states, the keys, are used below.
     printed_forms = entry.get("states", entry["default"])
     states = tuple(printed_forms)
     # How each state is printed: as a number in an interval, or as words.

@@ -64,7 +64,7 @@ class Interpreter:
         person = lines.get("Patient Information", summary)
         age = _AGE.search(person)  # its first group is the age in "54 years", its second that in "age 54"
         is_female = bool(_FEMALE.search(person))
-        female = is_female if is_female or _MALE.search(person) else None
+        female = is_female if is_female or _MALE.search(person) else None  # None: the text names no sex
         return Presentation(int(age[1] or age[2]) if age else None, female, states)
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
@@ -101,8 +101,9 @@ class Interpreter:
         return dict(meaning[phrase] for phrase in reversed(pattern.findall(_normalise_phrase(text))))
 
     def _read_quantity(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
-        """Read the state (an index) of a laboratory finding from its printed value (:meth:`_read_value`). Returns None
-        where there is none, or one that cannot be read."""
+        """Read the state (an index) of a laboratory finding from its printed value (:meth:`_read_value`): the state
+        whose interval is nearest to the number, or whose phrase is the word. Returns None where there is no value, or
+        one that cannot be read."""
         value = self._read_value(finding, values, text)
         if not value or value.strip() == "___":  # ___ replaces a value that was lost
             return None

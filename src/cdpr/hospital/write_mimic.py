@@ -114,6 +114,7 @@ class _Admission:
     def write(self) -> None:
         """Add all rows of the stay to the tables."""
         arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))  # in the emergency department
+        # ``admit`` has whole minutes, so it is printed in the same form as the others.
         times = {"admittime": self.admit, "dischtime": _format_time(self.leave), "edregtime": _format_time(arrived)}
         self._add_row("hosp/admissions", self.hadm, edouttime=self.admit, **times, **_DATA["admission"])
         labs: list[Analyte] = []

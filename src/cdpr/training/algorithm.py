@@ -217,8 +217,8 @@ def open_algorithm(context: Context) -> Algorithm:
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
-    """Compute the advantages of the groups of an iteration, one :class:`GroupAdvantages` for each, in their order.
-    Raises FloatingPointError where an advantage is not finite."""
+    """Compute the advantages of ``groups``, all or some of the groups of an ``iteration`` (from 0): returns one
+    :class:`GroupAdvantages` for each, in their order. Raises FloatingPointError where an advantage is not finite."""
     scored = await algorithm.score_batch(groups, iteration)
     check_finite(groups, scored)
     return scored

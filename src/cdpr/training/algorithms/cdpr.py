@@ -25,8 +25,8 @@ class Cdpr(Algorithm):
     selected states. R_out is 1 for a right diagnosis and else 0; R_proc is the counterfactual process reward of a
     decision.
 
-    With ``credit.level: step`` the advantage of a decision is the group-relative R_out of its trajectory plus its own
-    beta R_proc, divided by ``credit.step_scale``."""
+    With ``credit.level: step`` the advantage of a decision is the group-relative R_out of its trajectory, plus its own
+    beta R_proc divided by a number that ``credit.step_scale`` chooses."""
 
     reads = ("training.normalise", "utility", "credit")
 

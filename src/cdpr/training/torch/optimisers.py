@@ -73,7 +73,8 @@ class MuonAndAdamW:
         others = list(further)
         for name, p in model.named_parameters() if model else ():
             is_hidden_matrix = p.ndim == 2 and "embed" not in name and "head" not in name
-            (self.matrices if is_hidden_matrix else others).append(p)
+            trained_with = self.matrices if is_hidden_matrix else others
+            trained_with.append(p)
         self.momenta = [torch.zeros_like(matrix) for matrix in self.matrices]
         self.muon_rate, self.adam_rate, self.adam = muon_rate, adam_rate, AdamW(others, adam_rate)
 

@@ -235,7 +235,7 @@ def encode_episode(prompts: PromptBuilder, episode: DemonstratedEpisode) -> Demo
     branches: list[Segment] = []
     for t, step in enumerate(steps):
         context, reply = prompts.context_ids(State(episode.trajectory.case, tuple(steps[:t]))), prompts.reply_ids(step)
-        start, conversation = len(context), (*context, *reply)  # after the last step: all of it
+        start, conversation = len(context), (*context, *reply)  # the conversation up to this reply
         scored += range(start, len(conversation))
         if episode.diagnoses:
             diagnosis = _diagnosis_ids(prompts, episode.diagnoses[t])[:-1]  # without the end-of-turn token
@@ -308,5 +308,5 @@ def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> l
     for start in range(0, len(order), block_size):
         block = sorted(order[start : start + block_size], key=lambda row: sum(len(segment.ids) for segment in row))
         batches += [block[k : k + size] for k in range(0, len(block), size)]
-    rng.shuffle(batches)
+    rng.shuffle(batches)  # not from short ones to long ones
     return batches

@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 
 def load_model(folder: Path, device: str = "cpu", tiny: bool = False) -> torch.nn.Module:
     """Load the causal language model in a Hugging Face folder, in single precision, onto ``device``. If ``tiny``, it is
-    the tiny policy, which needs torch alone; other models are loaded by transformers. Raises the errors of
-    :func:`cdpr.llm.transformer.read_folder` for a folder without a usable model."""
+    the tiny policy, which needs torch alone; other models are loaded by transformers. Raises SettingsError for a folder
+    without a usable model (:func:`cdpr.llm.transformer.read_folder`)."""
     read_folder(folder)
     if tiny:
         return use_onednn(Decoder.load(folder).to(device))

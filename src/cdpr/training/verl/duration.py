@@ -141,7 +141,8 @@ def step_work(settings: Settings, behaviour: Behaviour) -> dict[str, ServerWork]
     decisions = trajectories * turns
     # Rollouts: an opening is cached for its group; every result is read once.
     prompt = training.prompts_per_batch * behaviour.opening + trajectories * (turns - 1) * behaviour.result
-    work = {"rollouts": ServerWork(trajectories, decisions * behaviour.reply, prompt, decisions, trajectories)}
+    tokens = decisions * behaviour.reply
+    work = {"rollouts": ServerWork(trajectories, tokens, prompt, requests=decisions, diagnoses=trajectories)}
     if "credit" in algorithm_class(training.algorithm).reads:  # CDPR
         work |= _credit_work(settings, behaviour, trajectories)
     elif per_state := getattr(algorithm_options(settings), "continuations", 0):
@@ -204,8 +205,9 @@ def _credit_work(settings: Settings, behaviour: Behaviour, trajectories: float) 
     if credit.horizon:
         later = replies - continuations  # each is a request of its own; all first replies of a state are one request
         prompt += (later + forced) * behaviour.result
+        requests += later
         work["continuations"] = ServerWork(
-            continuations, replies * behaviour.reply, prompt, next_states + later, diagnoses=continuations - forced
+            continuations, replies * behaviour.reply, prompt, requests, diagnoses=continuations - forced
         )
         prompt, requests = 0, forced  # of the diagnoses that end the continuations: their prompts are cached
     if credit.verdicts == "scored":

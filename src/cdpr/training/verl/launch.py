@@ -285,8 +285,10 @@ def _machines_of_job() -> int:
     environment variables but the job's number, so if necessary Slurm itself is asked. Raises SettingsError where it
     does not answer."""
     count, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
-    if count or not job:
-        return int(count or 0)
+    if count:
+        return int(count)
+    if not job:
+        return 0
     command = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
     try:
         return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
@@ -305,7 +307,7 @@ def _await_machines(nodes: int, servers: subprocess.Popen, patience: float, log:
 
     deadline, joined = time.monotonic() + patience, 0
     while time.monotonic() < deadline and servers.poll() is None:
-        with contextlib.suppress(ConnectionError, RuntimeError):
+        with contextlib.suppress(ConnectionError, RuntimeError):  # Ray's first machine does not answer yet
             ray.init(log_to_driver=False, logging_level="ERROR")
             joined = sum(node["Alive"] for node in ray.nodes())
         ray.shutdown()
