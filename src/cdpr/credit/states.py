@@ -189,8 +189,8 @@ def select_states(
 
     ``keys`` are those of the trajectory's states. Selected are the states in ``disagreed``, at which trajectories act
     and end differently (S_cache), and those in ``uncertain``, at which the policy is uncertain (S_ent), in the order of
-    ``keys``. With a ``limit`` they are at most so many: the disagreed states first, then the others, in each group the
-    most uncertain first by ``uncertainty``, which is U(s) by key; None is no limit."""
+    ``keys``. With a ``limit`` they are at most so many: the disagreed states first, then the others, of both the most
+    uncertain first by ``uncertainty``, which is U(s) by key; None is no limit."""
     selected = [key for key in keys if key in disagreed or key in uncertain]
     if limit is None:
         return selected
