@@ -32,7 +32,7 @@ from ..training_run import CREDIT, VALIDATION_SEED, TrainingRun
 from .session import align_with_response, read_session
 
 _log = logging.getLogger(__name__)
-# It warns in every episode that it knows no family of chat templates, which is intended.
+# In every episode this module of verl warns that it does not know the chat template; here verl need not join any turns.
 logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(logging.ERROR)
 
 
