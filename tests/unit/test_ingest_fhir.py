@@ -289,6 +289,19 @@ def test_a_large_file_in_an_export_is_left_out_and_counted(tmp_path, binary):
     assert attrition.events["attachments that are no text or lie elsewhere"] == 1
 
 
+def test_a_vital_sign_and_a_known_examination_are_found_whatever_their_category(tmp_path):
+    told = [observation("Temperature", 38.5, "survey", unit="Cel"), observation("Pulse", 90, "", unit="/min"),
+            observation("Audiometry", "normal", "survey"), observation("Treatment plan", "rest", "survey"),
+            observation("Skin", "warm", "exam"), observation("Lipase", 30, "exam")]  # fmt: skip
+    record, attrition = only(write(tmp_path, [*basis(), *told]))
+    results = record.key_pertinent_results_dict
+    physical = {f"{name} (Physical Examination)" for name in ("Abdomen", "Skin", "Vital Signs")}
+    assert set(results) == physical | {"Audiometry", "Lipase"}
+    vital_signs = results["Vital Signs (Physical Examination)"]
+    assert "38.5" in vital_signs and "90" in vital_signs
+    assert attrition.events["observations that are no examination"] == 1
+
+
 def test_results_belong_to_the_encounter_in_whose_time_they_fall(tmp_path):
     second = {"resourceType": "Encounter", "id": "f", "status": "finished", "subject": {"reference": "Patient/p"},
               "period": {"start": "2024-06-01", "end": "2024-06-02"},

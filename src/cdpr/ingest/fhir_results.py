@@ -57,7 +57,9 @@ class _Collector:
         categories, name = observation.codes("category"), observation.display("code")
         if not _is_final(observation, self.attrition, "observations"):
             return
-        if not categories.isdisjoint(_WORDS["no_examination"]) or _PATTERN.death.search(name):
+        # Some systems call all that a form asks for a survey, also a known examination.
+        is_survey = not categories.isdisjoint(_WORDS["no_examination"]) and term_of(_code_name(observation)) is None
+        if is_survey or _PATTERN.death.search(name):
             self.attrition.count("observations that are no examination")
             return
         analytes = list(_read_analytes(observation, self.person))
@@ -199,11 +201,13 @@ def _find_fluid(resource: Resource) -> str:
 def _examination_key(resource: Resource, analytes: Iterable[Analyte], panel: str) -> str | None:
     """Return the key of the examination to which the quantities of an observation belong; None for an observation
     without a name. ``panel`` is the name of the report or panel that lists the observation, empty without one."""
-    categories = resource.codes("category")
-    if _VITAL in categories:
+    categories, own = resource.codes("category"), _PATTERN.system.sub("", _code_name(resource))
+    term = term_of(own)
+    is_vital_sign = term is not None and term.name == "Vital Signs" and not panel
+    if _VITAL in categories or is_vital_sign:
         return physical_key("Vital Signs")
-    own = _PATTERN.system.sub("", _code_name(resource))
-    if _BODY in categories:
+    # The name of a known examination says more than the category.
+    if _BODY in categories and term is None:
         return physical_key(own) if says_something(own) else None
     if says_something(panel):
         return _vocabulary_name(panel)
