@@ -31,7 +31,8 @@ def sweep_rows(settings: Settings, folder: Path, figure: str, every: bool = Fals
     A row has the in-domain results with the main decoding (:meth:`Results.summary`), where accuracies are fractions,
     with ``low`` and ``high`` for the interval of the accuracy. ``difference``, with its interval, is the accuracy minus
     that of the ``default`` value, the one that the configuration gives the setting, on the same cases and seeds; the
-    row of the default has none. ``status`` names runs that diverged, and ``planned`` is the number of training seeds.
+    row of the default has none. ``status`` says whether it was measured and which runs diverged, and ``planned`` is the
+    number of training seeds.
     Raises as :class:`Results` does.
     """
     variants = sweeps(settings, figure, every)  # names of variants, by sweep and then by value
@@ -60,7 +61,8 @@ def sweep_rows(settings: Settings, folder: Path, figure: str, every: bool = Fals
 
 
 def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) -> None:
-    """Draw a panel for each sweep with at least two values, and write the numbers of all sweeps as ``csv``.
+    """Draw a panel for each sweep of ``figure`` with at least two values, and write the numbers of all sweeps as
+    ``csv``. ``every`` is that of :func:`sweep_rows`.
 
     A panel shows accuracy (%) by value with 95% intervals over seeds and cases, and below it the cost (USD). Values are
     evenly spaced, each above its number of seeds. The default is marked. Raises as :func:`sweep_rows`.

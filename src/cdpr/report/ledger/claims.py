@@ -33,7 +33,8 @@ class ClaimsError(ValueError):
 
 def read_claims(path: str | Path | None = None) -> list[Claim]:
     """Read all claims of a file, by default ``workflow/paper/claims.yaml``. A claim that the paper makes at several
-    places is one claim. Raises :class:`ClaimsError`."""
+    places is one claim. Raises :class:`ClaimsError` for a file that cannot be read, a claim that breaks the rules of
+    ``claims.schema.yaml``, and two claims with one id."""
     path = Path(path) if path else facts_folder() / "claims.yaml"
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))

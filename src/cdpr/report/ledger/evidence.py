@@ -80,10 +80,10 @@ class Evidence:
 
         The ``statistic`` is the ``mean`` of a single method; or of the first and second method their ``difference``,
         their ``ratio``, or the ``reduction`` from the second to the first in %. The comparison's ``k`` are the numbers
-        of right diagnoses by run, ``583+590 : 540`` for a method with two runs and one with a single run. For the
-        average over data sets it is empty, since each counts the same whatever its number of cases, and ``n`` has the
-        numbers of all data sets (``1000+400+200``). Raises NotMeasured, and EvaluationError where the methods were
-        evaluated on different cases.
+        of right diagnoses by run, ``583+590 : 540`` for a method with two runs and one with a single run; it is empty
+        for other metrics than the accuracy. For the average over data sets it is empty too, since each counts the same
+        whatever its number of cases, and ``n`` has the numbers of all data sets (``1000+400+200``). Raises NotMeasured,
+        and EvaluationError where the methods were evaluated on different cases.
         """
         methods = with_common_seeds([self.method(name) for name in names])
         rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets_behind(on)}
@@ -110,7 +110,7 @@ class Evidence:
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
         """Return the curves of ``metrics`` over the training of each of the variants ``names``, with the seeds that all
-        of them have.
+        of them have. In the metrics files the names of metrics begin with ``prefix``.
 
         Raises NotMeasured where a run diverged, has no metrics, or ended before the others, since its last value is not
         that of a whole training.

@@ -48,7 +48,7 @@ def judge_study(claim: Claim, evidence: Evidence) -> Verdict:
 def _compare_lead(claim: Claim, analysis: Analysis, name: str) -> Comparison:
     """Compare our lead on a dimension, the distance of our mean score from that of the best baseline, with zero; and
     where the claim is that it is the largest lead, also with our largest lead on another dimension: then the support is
-    the smaller of the two. Raises NotMeasured where a lead is undefined."""
+    the one of the two whose interval begins lower. Raises NotMeasured where a lead is undefined."""
     lead, baseline = _effect(analysis.lead, name), analysis.next_best(name)
     test, scores = analysis.comparison(name, baseline), analysis.scores[name]
     # An undefined mean is shown as 0.

@@ -163,8 +163,9 @@ def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "",
     """Return the verdict on a claim that holds only if all of these comparisons support it; a single one can refute it.
 
     The verdict shows one comparison: the one that refutes the claim most clearly if any does, else the one with the
-    least support. Its runs are those of all comparisons. A void comparison (one that supports no conclusion) neither
-    supports nor refutes. The other arguments are those of :func:`directional`.
+    least support. Its runs are those of all comparisons. A void comparison (one that supports no conclusion) does not
+    refute, and where no other one does, it leaves the verdict open. The other arguments are those of
+    :func:`directional`.
     """
     # Comparisons whose whole interval is against the claim refute it, unless they are void.
     contrary = [comparison for comparison in comparisons if comparison.support.high < 0]
