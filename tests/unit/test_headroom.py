@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from toy import CALL_COUNTS
 
@@ -16,17 +17,13 @@ from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, write_recor
 from cdpr.environment import DiagnosticEnvironment, run_episodes
 from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.preflight import (
-    Headroom,
-    Preflight,
-    Resolution,
     accuracy_at_spend,
     check_headroom,
     exact_accuracy,
     judge_experiment,
+    list_obstacles,
     measure_headroom,
     measure_resolution,
-    obstacles,
-    verdict,
 )
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.evaluation.significance import crossed_bootstrap, percentile_interval, smallest_difference, standard_error
@@ -90,6 +87,11 @@ def rows(right: list[int], *, decoding: str = "greedy", cost: float = 0.0, tests
     ]  # fmt: skip
 
 
+def frame(lines: list[EvaluationRow]) -> pd.DataFrame:
+    """The rows as :func:`~cdpr.evaluation.metrics.read_evaluation` gives them."""
+    return pd.DataFrame([line.model_dump() for line in lines])
+
+
 # How small a difference can be shown
 
 
@@ -120,10 +122,9 @@ def test_the_tables_interval_finds_the_smallest_difference_in_four_of_five_exper
 def test_one_seed_can_show_nothing():
     assert smallest_difference(1000, 1, 0.2, 0.5, 0.0) is None
     greedy, sampled = rows([1, 1, 0, 0]), rows([1, 0, 1, 0], decoding="sampled")
-    one_seed = measure_resolution([greedy, sampled], 1, "mimic_iv")
-    assert (one_seed.accuracy, one_seed.utility) == (None, None)
-    assert "every comparison stays open" in obstacles(headroom(), one_seed)[0]
-    assert Resolution.model_validate_json(one_seed.model_dump_json()) == one_seed
+    one_seed = measure_resolution([frame(greedy), frame(sampled)], 1)
+    assert (one_seed["least_accuracy"], one_seed["least_utility"]) == (None, None)
+    assert "every comparison stays open" in list_obstacles(measured() | one_seed)[0]
 
 
 def test_no_experiment_without_cases_or_seeds():
@@ -135,11 +136,12 @@ def test_no_experiment_without_cases_or_seeds():
 def test_variances_are_those_of_pairs_of_workups():
     greedy = rows([1, 1, 0, 0])
     sampled = rows([1, 0, 1, 0], decoding="sampled")[::-1]  # pairs are found by case, not by place
-    found = measure_resolution([greedy, sampled], 3, "private")
-    assert (found.accuracy_variance, found.cases, found.seeds) == (pytest.approx(2 / 3), 4, 3)
-    assert measure_resolution([greedy], 3, "private").accuracy_variance == pytest.approx(2 / 3)
-    assert measure_resolution([greedy, rows([1, 1, 0, 0])], 3, "private").accuracy_variance == 0.0
-    assert measure_resolution([greedy, sampled], 30, "private").accuracy < found.accuracy
+    greedy, sampled = frame(greedy), frame(sampled)
+    found = measure_resolution([greedy, sampled], 3)
+    assert (found["accuracy_variance"], found["seeds"]) == (pytest.approx(2 / 3), 3)
+    assert measure_resolution([greedy], 3)["accuracy_variance"] == pytest.approx(2 / 3)
+    assert measure_resolution([greedy, greedy], 3)["accuracy_variance"] == 0.0
+    assert measure_resolution([greedy, sampled], 30)["least_accuracy"] < found["least_accuracy"]
 
 
 # What there is to learn
@@ -149,17 +151,18 @@ def test_whoever_reads_by_the_posterior_makes_no_reading_errors(cases, reference
     write_records(tmp_path / "cases.jsonl", cases)
     best, none = references
     exact = exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", best)
-    assert exact == measure_headroom(best, none, SETTINGS.utility, "mimic_iv", exact, references).accuracy
+    frames = [frame(best), frame(none)]
+    assert exact == measure_headroom(*frames, SETTINGS.utility, exact, frames)["accuracy"]
     assert exact > exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", none) + 0.1
 
-    misread = [row.model_copy(update={"correct": False}) for row in best]
-    found = measure_headroom(misread, none, SETTINGS.utility, "mimic_iv", exact, references)
-    assert (found.reading, found.choice, found.gain) == (pytest.approx(exact), 0.0, pytest.approx(exact))
+    misread = frame([row.model_copy(update={"correct": False}) for row in best])
+    found = measure_headroom(misread, frame(none), SETTINGS.utility, exact, frames)
+    assert (found["reading"], found["choice"], found["gain"]) == (pytest.approx(exact), 0.0, pytest.approx(exact))
 
 
 def test_value_of_information_spends_no_more_than_it_is_given():
-    best, none = rows([1] * 8 + [0] * 2, cost=20.0, tests=2), rows([1] * 2 + [0] * 8)
-    more, worse = rows([1] * 9 + [0], cost=40.0, tests=3), rows([1] * 3 + [0] * 7, cost=10.0, tests=1)
+    best, none = frame(rows([1] * 8 + [0] * 2, cost=20.0, tests=2)), frame(rows([1] * 2 + [0] * 8))
+    more, worse = frame(rows([1] * 9 + [0], cost=40.0, tests=3)), frame(rows([1] * 3 + [0] * 7, cost=10.0, tests=1))
     spends = (0.0, 10.0, 20.0, 30.0, 70.0)
     assert [accuracy_at_spend(usd, [best, none]) for usd in spends] == pytest.approx([0.2, 0.5, 0.8, 0.8, 0.8])
     assert [accuracy_at_spend(usd, [best, none, more, worse]) for usd in spends] == pytest.approx(
@@ -171,33 +174,27 @@ def test_value_of_information_spends_no_more_than_it_is_given():
 
 def test_a_headroom_by_hand():
     weights = SETTINGS.utility
-    acting, never = rows([1] * 5 + [0] * 5, cost=14.0, tests=2), rows([1] * 2 + [0] * 8)
-    found = measure_headroom(acting, never, weights, "private", 0.6, [rows([1] * 9 + [0], cost=7.0, tests=1), never])
-    assert (found.accuracy, found.immediate, found.at_once, found.chance) == (0.5, 0.2, 0.0, 0.1)
-    assert (found.reading, found.choice, found.gain) == pytest.approx((0.1, 0.3, 0.4))
-    assert found.cost_to_test == pytest.approx(0.02 * 14 / weights.cost_unit_usd / (0.05 * 2))
+    acting, never = frame(rows([1] * 5 + [0] * 5, cost=14.0, tests=2)), frame(rows([1] * 2 + [0] * 8))
+    found = measure_headroom(acting, never, weights, 0.6, [frame(rows([1] * 9 + [0], cost=7.0, tests=1)), never])
+    assert [found[name] for name in ("accuracy", "immediate", "at_once", "chance")] == [0.5, 0.2, 0.0, 0.1]
+    assert [found[name] for name in ("reading", "choice", "gain")] == pytest.approx([0.1, 0.3, 0.4])
+    assert found["cost_to_test"] == pytest.approx(0.02 * 14 / weights.cost_unit_usd / (0.05 * 2))
     # value of information: .9 - .05 - .02; the policy: .5 - .10 - .04; .1 of the difference are reading errors
-    assert found.choice_utility == pytest.approx(0.83 - 0.36 - 0.1)
-    unknown = measure_headroom(acting, never, weights, "private")
-    assert (unknown.reading, unknown.choice, unknown.gain, unknown.choice_utility) == (None,) * 4
-    assert measure_headroom(never, never, weights, "private").cost_to_test is None
+    assert found["choice_utility"] == pytest.approx(0.83 - 0.36 - 0.1)
+    unknown = measure_headroom(acting, never, weights)
+    assert {unknown[name] for name in ("exact", "reading", "choice", "gain", "choice_utility")} == {None}
+    assert measure_headroom(never, never, weights)["cost_to_test"] is None
 
 
 # What is said of it
 
 
-def headroom(**changes) -> Headroom:
+def measured(**changes) -> dict:
     """A policy that leaves enough to learn, and leaves it to the choice of examinations."""
-    fields = {"dataset": "mimic_iv", "decoding": "greedy", "cases": 1000, "accuracy": 0.6, "immediate": 0.2,
-              "aec": 70.0, "aen": 2.0, "utility": 0.3, "at_once": 0.1, "chance": 0.05, "cost_to_test": 2.0,
-              "exact": 0.62, "best_choice": 0.75, "best_utility": 0.6, "best_aec": 20.0}  # fmt: skip
-    return Headroom(**fields | changes)
-
-
-def resolution(dataset: str = "mimic_iv", **changes) -> Resolution:
-    fields = {"dataset": dataset, "cases": 1000, "seeds": 3, "accuracy_variance": 0.2, "utility_variance": 0.2,
-              "accuracy": 0.04, "utility": 0.05}  # fmt: skip
-    return Resolution(**fields | changes)
+    row = {"dataset": "mimic_iv", "decoding": "greedy", "cases": 1000, "accuracy": 0.6, "at_once": 0.1, "chance": 0.05,
+           "exact": 0.62, "choice": 0.13, "choice_utility": 0.28, "seeds": 3, "least_accuracy": 0.04,
+           "least_utility": 0.05}  # fmt: skip
+    return row | changes
 
 
 @pytest.mark.parametrize(
@@ -207,37 +204,32 @@ def resolution(dataset: str = "mimic_iv", **changes) -> Resolution:
         ({"at_once": 0.95}, ["spending has collapsed, 95% of the cases"]),
         ({"accuracy": 0.11}, ["is near chance (11.0% right"]),
         ({"accuracy": 0.14}, []),
-        # the best choice gains 3 points and -.02 of utility
-        ({"exact": 0.72, "best_utility": 0.4}, ["gains 3.0 points of accuracy at equal spend and -0.020 of utility"]),
-        ({"exact": 0.72}, []),  # its utility can be seen
-        ({"best_utility": 0.3}, []),  # its accuracy can be seen
-        ({"exact": None, "best_choice": None, "best_utility": None}, []),
+        ({"choice": 0.03, "choice_utility": -0.02}, ["gains 3.0% of accuracy at equal spend and -0.020 of utility"]),
+        ({"choice": 0.03}, []),  # its utility can be seen
+        ({"choice_utility": 0.0}, []),  # its accuracy can be seen
+        ({"choice": None, "choice_utility": None}, []),
     ],
 )
 def test_why_an_experiment_cannot_answer(change, said):
-    reasons = obstacles(headroom(**change), resolution())
+    reasons = list_obstacles(measured(**change))
     assert len(reasons) == len(said) and all(part in text for part, text in zip(said, reasons, strict=True))
 
 
-def preflight(*lost: str, safe: bool = True, unavailable: tuple[str, ...] = ()) -> Preflight:
+def preflight(*lost: str, safe: bool = True, unavailable: tuple[str, ...] = ()) -> dict:
     """Judged, with collapsed spending on some data sets."""
-    found = Preflight(
-        warm_start=0.3, immediate=0.2 if safe else 0.4, safe=safe, obstacles={}, weaknesses=[],
-        headrooms=[headroom(dataset=d, at_once=0.1 + 0.9 * (d in lost)) for d in BENCHMARKS],
-        resolutions=[resolution(d) for d in BENCHMARKS], unavailable=dict.fromkeys(unavailable, UNKNOWN),
-    )  # fmt: skip
-    judge_experiment(found, 7.0)
-    return found
+    rows = [measured(dataset=d, at_once=0.1 + 0.9 * (d in lost)) for d in BENCHMARKS]
+    found = {"rows": rows, "warm_start": 0.3, "immediate": 0.2 if safe else 0.4}
+    return judge_experiment(found | {"unavailable": dict.fromkeys(unavailable, UNKNOWN)}, 7.0)
 
 
 def test_the_verdict_is_one_sentence():
-    assert verdict(preflight()).startswith("Yes")
-    assert verdict(preflight("private")) == "In part: in-domain it can, on Private it cannot."
-    assert verdict(preflight("mimic_iv", "private")).startswith("No")
-    assert verdict(preflight(unavailable=BENCHMARKS)).startswith("Not known")
+    assert preflight()["verdict"].startswith("Yes")
+    assert preflight("private")["verdict"] == "In part: in-domain it can, on Private it cannot."
+    assert preflight("mimic_iv", "private")["verdict"].startswith("No")
+    assert preflight(unavailable=BENCHMARKS)["verdict"].startswith("Not known")
     collapsing = preflight(safe=False)
-    assert verdict(collapsing).startswith("Yes") and "WARNING U(warm start) 0.300 <= " in collapsing.message
-    assert "Private: headrooms are not available: only the synthetic" in preflight(unavailable=("private",)).message
+    assert collapsing["verdict"].startswith("Yes") and "WARNING U(warm start) 0.300 <= " in collapsing["message"]
+    assert "Private: headrooms are not available: only the synthetic" in preflight(unavailable=("private",))["message"]
 
 
 # The stages
@@ -269,8 +261,8 @@ def test_on_the_users_own_cases_no_posterior_is_known(tmp_path):
     acting = [*greedy, *(row.model_copy(update={"decoding": "sampled"}) for row in sampled)]
     found = checked(tmp_path, evaluations(tmp_path, warm_start=acting, immediate=both(rows([0] * 60))))
     assert found["unavailable"] == dict.fromkeys(BENCHMARKS, UNKNOWN) and found["safe"]
-    assert {at["exact"] for at in found["headrooms"]} == {None}
-    assert {at["seeds"] for at in found["resolutions"]} == {len(SETTINGS.seeds)}
+    assert {at["exact"] for at in found["rows"]} == {None}
+    assert {at["seeds"] for at in found["rows"]} == {len(SETTINGS.seeds)}
     text = (tmp_path / "headroom.md").read_text(encoding="utf-8")
     assert f"Private: not available: {UNKNOWN}." in text and "Not known: nothing speaks against it" in text
     utility = sum(row.utility for row in sampled) / 60

@@ -4,14 +4,13 @@ The episodes of the policy before training show its headroom: how much accuracy 
 and how much better choices of examinations could gain.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from pydantic import BaseModel
+import pandas as pd
 
 from ..agents.reference import ZeroTest
 from ..cases import iterate_records
@@ -21,6 +20,7 @@ from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from ..settings.schema import Utility
+from .metrics import read_evaluation
 from .row import EvaluationRow, read_rows
 from .significance import smallest_difference, wilson_interval
 
@@ -41,160 +41,90 @@ CHANCE_MARGIN = 0.05
 # Agents that know the exact posterior. The first maximises the utility, the second does so with prices at a discount,
 # the third diagnoses without any examination.
 REFERENCES = ("value_of_information", "discounted_information", "zero_test")
-
-Rows = Sequence[EvaluationRow]
-# Fields of a `Headroom` that are means, each with the field of the rows that it averages.
-_MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility": "utility"}
+# What the exact posterior tells of a policy (:func:`measure_headroom`); None where it is not known.
+_BY_POSTERIOR = ("exact", "best_choice", "best_utility", "best_aec", "reading", "choice", "gain", "choice_utility")
 
 
-class Headroom(BaseModel, frozen=True, extra="forbid"):
-    """The headroom of a policy on one data set under one decoding: means over cases, as fractions, US dollars (``aec``)
-    and units of utility.
+def check_headroom(settings: Settings, job: Job) -> None:
+    """Stage ``check_headroom``: measure what the policy before training can still learn, and whether the planned cases
+    and seeds can show it. Writes ``preflight.json`` and prints its message. A bad result is a warning, never an error.
 
+    The file has under ``rows`` what was measured, a row per data set and decoding (:func:`measure_headroom`,
+    :func:`measure_resolution`), and beside it the results of :func:`judge_experiment`. ``warm_start`` and ``immediate``
+    are in-domain mean utilities of the policy before training: with its own choices, sampled as in training, and where
+    it has to diagnose at once. ``unavailable`` are, by data set, the reasons why the exact posterior is not known.
+    """
+    rows, unavailable, utility = list[dict[str, Any]](), dict[str, str](), dict[str, float]()
+    for dataset in BENCHMARKS:
+        # The policy's own choices, and its immediate diagnoses, each with a row per case and decoding.
+        paths = {run: Path(job.inputs[f"{run}_{dataset}"]) for run in ("warm_start", "immediate")}
+        frames = {run: dict(list(read_evaluation(path).groupby("decoding"))) for run, path in paths.items()}
+        if dataset == IN_DOMAIN:  # sampled as in training; where there are no sampled episodes, the first decoding
+            compared = "sampled" if "sampled" in frames["warm_start"] else settings.evaluation.decodings[0]
+            utility = {run: float(frame[compared].utility.mean()) for run, frame in frames.items()}
+        # The exact posterior is known for cases of the synthetic hospital (their file is an input then), if the rows
+        # say which results were read.
+        cases, episodes, references = job.inputs.get(f"cases_{dataset}"), list(read_rows(paths["warm_start"])), []
+        is_withheld = any(episode.obtained is None for episode in episodes)
+        if cases is None or is_withheld:
+            cases, unavailable[dataset] = None, _texts()["unknown" if cases is None else "withheld"]
+        else:
+            references = [read_evaluation(job.inputs[f"{run}_{dataset}"]) for run in REFERENCES]
+            references = [frame[frame.decoding == "greedy"] for frame in references]
+        resolution = measure_resolution(list(frames["warm_start"].values()), len(settings.seeds))
+        for decoding in settings.evaluation.decodings:
+            acting, immediate = (frame[decoding] for frame in frames.values())
+            decoded = [episode for episode in episodes if episode.decoding == decoding]
+            exact = exact_accuracy(settings, dataset, cases, decoded) if cases else None
+            headroom = measure_headroom(acting, immediate, settings.utility, exact, references)
+            rows.append({"dataset": dataset, "decoding": decoding} | headroom | resolution)
+    preflight = {**utility, "rows": rows, "unavailable": unavailable}
+    preflight |= judge_experiment(preflight, settings.utility.cost_unit_usd)
+    write_text(job.out["preflight"], json.dumps(preflight, indent=2) + "\n")
+    job.metrics.update({f"{name}_utility": value for name, value in utility.items()})
+    print(preflight["message"])
+
+
+def measure_headroom(
+    acting: pd.DataFrame, immediate: pd.DataFrame, weights: Utility, exact: float | None = None,
+    references: Sequence[pd.DataFrame] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """Measure the headroom of a policy on one data set from its episodes under one decoding: means over cases, as
+    fractions, US dollars (``aec``) and units of utility, by name.
+
+    ``acting`` are the episodes with the policy's own choices, ``immediate`` those in which it had to diagnose at once.
     ``accuracy``, ``aec``, ``aen`` (number of examinations) and ``utility`` are the policy's own. ``immediate`` is its
     accuracy when it must diagnose at once, ``at_once`` the share of cases in which it does so by choice. ``chance`` is
     the accuracy of naming the commonest diagnosis for every case. ``cost_to_test`` is the cost term of the utility over
     the test term (None where that is 0).
 
-    The other values come from agents that know the exact posterior; None where it is not known. ``exact`` is the
-    accuracy of the posterior's likeliest disease on the results that the policy read. ``best_choice`` is the accuracy
-    of the best choice of examinations at the policy's cost (:func:`accuracy_at_spend`). ``best_utility`` and
-    ``best_aec`` are the utility and the cost of the agent that maximises the utility.
+    ``exact``, the result of :func:`exact_accuracy`, and ``references``, the episodes of each agent in
+    :data:`REFERENCES`, are left out where the exact posterior is not known; then all that follows is None.
+    ``best_choice`` is the accuracy of the best choice of examinations at the policy's cost (:func:`accuracy_at_spend`).
+    ``best_utility`` and ``best_aec`` are the utility and the cost of the agent that maximises the utility. Accuracy
+    could be gained by ``reading`` the same results without error; then by better ``choice`` of examinations at the same
+    cost; ``gain`` is both together. ``choice_utility`` is the utility that better choices could gain: all that the best
+    agent gains, minus the part that is due to reading (accuracy has the weight 1 in the utility).
     """
-
-    dataset: str
-    decoding: str
-    cases: int
-    accuracy: float
-    immediate: float
-    aec: float
-    aen: float
-    utility: float
-    at_once: float
-    chance: float
-    cost_to_test: float | None
-    exact: float | None = None
-    best_choice: float | None = None
-    best_utility: float | None = None
-    best_aec: float | None = None
-
-    # Accuracy that could be gained: by reading the same results without error; then by better choices of examinations
-    # at the same cost; and by both together.
-    reading = property(lambda self: _subtract(self.exact, self.accuracy))
-    choice = property(lambda self: _subtract(self.best_choice, self.exact))
-    gain = property(lambda self: _subtract(self.best_choice, self.accuracy))
-    # Utility that could be gained by better choices: all that the best agent gains, minus the part that is due to
-    # reading (accuracy has the weight 1 in the utility).
-    choice_utility = property(lambda self: _subtract(_subtract(self.best_utility, self.utility), self.reading))
-
-
-def _subtract(first: float | None, second: float | None) -> float | None:
-    """Return ``first`` minus ``second``; None where one of them is None."""
-    return None if first is None or second is None else first - second
-
-
-class Resolution(BaseModel, frozen=True, extra="forbid"):
-    """The smallest true differences between two trained methods, in ``accuracy`` (a fraction) and ``utility``, that an
-    experiment with this number of cases and seeds can detect. They are None with one seed, which detects none.
-    ``accuracy_variance`` and ``utility_variance`` are variances over cases of the difference between one run of each
-    method."""
-
-    dataset: str
-    cases: int
-    seeds: int
-    accuracy_variance: float
-    utility_variance: float
-    accuracy: float | None
-    utility: float | None
-
-
-class Preflight(BaseModel, extra="forbid"):
-    """The content of ``preflight.json``: whether the experiment can answer its question.
-
-    ``warm_start`` and ``immediate`` are in-domain mean utilities of the policy before training: with its own choices,
-    and where it has to diagnose at once. Both are of sampled episodes, as in training, or of greedy ones where none
-    were sampled. It is ``safe`` to train where ``warm_start`` is higher; otherwise ``weaknesses`` hold a warning.
-    ``headrooms`` and ``resolutions`` are what was measured.
-    ``obstacles`` are, by data set, the reasons why the experiment cannot answer its question there. ``unavailable``
-    are, by data set, the reasons why the exact posterior is not known. ``message`` is the summary that is printed.
-    """
-
-    warm_start: float
-    immediate: float
-    safe: bool
-    headrooms: list[Headroom]
-    resolutions: list[Resolution]
-    obstacles: dict[str, list[str]] = {}
-    weaknesses: list[str] = []
-    unavailable: dict[str, str]
-    message: str = ""
-
-
-def check_headroom(settings: Settings, job: Job) -> None:
-    """Stage ``check_headroom``: measure what the policy before training can still learn, and whether the planned cases
-    and seeds can show it. Writes ``preflight.json`` and prints its summary. A bad result is a warning, never an
-    error."""
-    headrooms, resolutions, unavailable = list[Headroom](), list[Resolution](), dict[str, str]()
-    # Measure headroom and resolution on each data set. ``acting`` are the rows of the policy's own choices,
-    # ``immediate`` those of immediate diagnoses, both by decoding.
-    for dataset in BENCHMARKS:
-        acting, immediate = (_rows_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
-        # The exact posterior is known for cases of the synthetic hospital (their file is an input then), if the rows
-        # say which results were read.
-        cases, references = job.inputs.get(f"cases_{dataset}"), list[Rows]()
-        if cases is None:
-            unavailable[dataset] = _texts()["unknown"]
-        elif any(row.obtained is None for rows in acting.values() for row in rows):
-            unavailable[dataset] = _texts()["withheld"]
-            cases = None
-        else:
-            references = [_rows_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES]
-        for decoding in settings.evaluation.decodings:
-            rows = acting[decoding]
-            exact = exact_accuracy(settings, dataset, cases, rows) if cases else None
-            headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
-        resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
-    # Compare the in-domain utilities with and without examinations: of episodes sampled as in training; where there are
-    # no sampled ones, of those of the first decoding.
-    in_domain = [_rows_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate")]
-    compared = [by_decoding.get("sampled") or next(iter(by_decoding.values())) for by_decoding in in_domain]
-    of_choices, at_once = (mean(rows, "utility") for rows in compared)
-    preflight = Preflight(
-        warm_start=of_choices, immediate=at_once, safe=of_choices > at_once, headrooms=headrooms,
-        resolutions=resolutions, unavailable=unavailable,
-    )  # fmt: skip
-    # Judge, write and print.
-    judge_experiment(preflight, settings.utility.cost_unit_usd)
-    write_text(job.out["preflight"], preflight.model_dump_json(indent=2) + "\n")
-    job.metrics.update(warm_start_utility=of_choices, immediate_utility=at_once)
-    print(preflight.message)
-
-
-def measure_headroom(
-    rows: Rows, immediate: Rows, weights: Utility, dataset: str, exact: float | None = None,
-    references: Sequence[Rows] = (),
-) -> Headroom:  # fmt: skip
-    """Measure the headroom of a policy from its episodes under one decoding.
-
-    ``rows`` are the episodes with the policy's own choices, ``immediate`` those in which it had to diagnose at once.
-    ``exact`` is the result of :func:`exact_accuracy`, ``references`` has the episodes of each agent in
-    :data:`REFERENCES`. The last two are left out where the exact posterior is not known.
-    """
+    aec, accuracy, utility = (float(acting[name].mean()) for name in ("cost_usd", "correct", "utility"))
     # The utility subtracts two terms: for the cost, and for the number of examinations.
-    aec, test_term = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
+    test_term = weights.lambda_test * float(acting.n_tests.mean())
     cost_term = weights.lambda_cost * aec / weights.cost_unit_usd
-    figures: dict[str, Any] = {name: mean(rows, field) for name, field in _MEANS.items()}
-    figures |= {"immediate": mean(immediate, "correct"), "at_once": sum(row.turns == 1 for row in rows) / len(rows)}
-    figures["chance"] = max(Counter(row.gold for row in rows).values()) / len(rows)
-    if references:
-        figures["best_choice"] = accuracy_at_spend(aec, references)
-        # The first reference is the agent that maximises the utility.
-        figures |= {"best_utility": mean(references[0], "utility"), "best_aec": mean(references[0], "cost_usd")}
-    figures["cost_to_test"] = cost_term / test_term if test_term else None
-    return Headroom(dataset=dataset, decoding=rows[0].decoding, cases=len(rows), exact=exact, **figures)
+    row: dict[str, Any] = {
+        "cases": len(acting), "accuracy": accuracy, "immediate": float(immediate.correct.mean()), "aec": aec,
+        "aen": float(acting.n_issued.mean()), "utility": utility, "at_once": float((acting.turns == 1).mean()),
+        "chance": int(acting.gold.value_counts().iloc[0]) / len(acting),
+        "cost_to_test": cost_term / test_term if test_term else None, **dict.fromkeys(_BY_POSTERIOR),
+    }  # fmt: skip
+    if exact is None:
+        return row
+    best_choice, (best, *_) = accuracy_at_spend(aec, references), references
+    best_utility, best_aec, reading = float(best.utility.mean()), float(best.cost_usd.mean()), exact - accuracy
+    gains = (reading, best_choice - exact, best_choice - accuracy, best_utility - utility - reading)
+    return row | dict(zip(_BY_POSTERIOR, (exact, best_choice, best_utility, best_aec, *gains), strict=True))
 
 
-def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) -> float:
+def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Sequence[EvaluationRow]) -> float:
     """Compute how often the likeliest disease of the exact posterior is the true one, given the results that each
     episode of ``rows`` obtained. Returns a share. The file ``cases`` must have been written by the synthetic hospital
     of ``dataset``."""
@@ -213,14 +143,14 @@ def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) ->
     return right / len(rows)
 
 
-def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
+def accuracy_at_spend(spend: float, references: Sequence[pd.DataFrame]) -> float:
     """Compute the best accuracy that some policies reach at an average of at most ``spend`` US dollars per case.
 
     Each of ``references`` has the episodes of one policy. A policy that costs too much may be mixed with one that is
     cheap enough: it then acts on as many random cases as the money pays for, and the cheap one on all others. Raises
     ValueError where all policies cost more.
     """
-    points = [(mean(rows, "cost_usd"), mean(rows, "correct")) for rows in references]
+    points = [(float(rows.cost_usd.mean()), float(rows.correct.mean())) for rows in references]
     affordable = [(cost, accuracy) for cost, accuracy in points if cost <= spend]
     dearer = [(cost, accuracy) for cost, accuracy in points if cost > spend]
     # Each affordable policy alone, and each mixed with each dearer one: on the line between their two points, at spend.
@@ -230,103 +160,70 @@ def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
     return max(candidates)
 
 
-def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolution:
-    """Measure the smallest differences between two methods with ``seeds`` seeds each that can be shown on a data set.
-    ``rows`` has the episodes of one policy under one decoding or two.
+def measure_resolution(frames: Sequence[pd.DataFrame], seeds: int) -> dict[str, Any]:
+    """Measure the smallest true differences between two methods with ``seeds`` seeds each that can be shown, in
+    accuracy (``least_accuracy``, a fraction) and utility (``least_utility``); None with one seed, which shows none.
+    ``frames`` has the episodes of one policy on a data set under one decoding or two. Also returned are ``seeds`` and
+    the variances over cases of the difference between one run of each method.
 
     The methods are not trained yet. It is assumed that they will differ, case by case, as the greedy and the sampled
     episodes of that policy do. With a single decoding it is assumed that they differ as two policies of its accuracy
     whose errors are independent. :data:`CASE_SHARE` and :data:`SEED_SD` are assumed too.
     """
-    cases, figures = len(rows[0]), dict[str, Any]()
+    row: dict[str, Any] = {"seeds": seeds}
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
         # The variance over cases of the difference of two episodes: of both decodings, or of two independent policies.
-        first, *others = (_column(of_decoding, column) for of_decoding in rows)
-        variance = float((first - others[0]).var(ddof=1) if others else 2 * first.var(ddof=1))
-        least = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
-        figures |= {f"{name}_variance": variance, name: least}
-    return Resolution(dataset=dataset, cases=cases, seeds=seeds, **figures)
+        first, *others = (frame.set_index("note_id")[column].astype(float) for frame in frames)
+        variance = float((first - others[0]).var() if others else 2 * first.var())
+        least = smallest_difference(len(first), seeds, variance, CASE_SHARE, SEED_SD)
+        row |= {f"{name}_variance": variance, f"least_{name}": least}
+    return row
 
 
-def mean(rows: Rows, name: str) -> float:
-    """Average the field ``name`` of rows over cases."""
-    return float(_column(rows, name).mean())
+def judge_experiment(preflight: Mapping[str, Any], cost_unit_usd: float) -> dict[str, Any]:
+    """Judge what the stage measured. Returns by name
+
+    - ``obstacles``: by data set, the reasons why the experiment cannot answer its question there, under the first
+      decoding, which the main table shows;
+    - ``safe``: whether the policy before training has a higher utility than immediate diagnoses; otherwise
+      ``weaknesses`` hold a warning, which names ``cost_unit_usd``;
+    - ``verdict``, ``start`` (the utilities before training) and ``message``, which is printed: sentences.
+    """
+    texts, first = _texts(), preflight["rows"][0]["decoding"]
+    reasons = {row["dataset"]: list_obstacles(row) for row in preflight["rows"] if row["decoding"] == first}
+    obstacles, unavailable = {name: of_data for name, of_data in reasons.items() if of_data}, preflight["unavailable"]
+    answer = (
+        "no" if IN_DOMAIN in obstacles else "unknown" if IN_DOMAIN in unavailable else "part" if obstacles else "yes"
+    )
+    verdict = texts["verdicts"][answer].format(lost=" and ".join(DATASETS[name].column for name in obstacles))
+    safe, start = preflight["warm_start"] > preflight["immediate"], texts["start"].format(**preflight)
+    # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
+    weaknesses = [] if safe else [texts["unsafe"].format(unit=cost_unit_usd, **preflight)]
+    lines = [f"preflight: {verdict}", start]
+    lines += [f"WARNING {reason}." for of_data in obstacles.values() for reason in of_data]
+    lines += [f"{text}." for text in weaknesses]
+    lines += [f"{DATASETS[name].column}: headrooms are not available: {why}." for name, why in unavailable.items()]
+    return {"obstacles": obstacles, "safe": safe, "weaknesses": weaknesses, "verdict": verdict, "start": start,
+            "message": "\n".join(lines)}  # fmt: skip
 
 
-def _column(rows: Rows, name: str) -> np.ndarray:
-    """Return the field ``name`` of rows as an array of numbers [cases], sorted by the case identifier."""
-    return np.array([getattr(row, name) for row in sorted(rows, key=lambda row: row.note_id)], dtype=float)
-
-
-def judge_experiment(preflight: Preflight, cost_unit_usd: float) -> None:
-    """Fill in ``obstacles``, ``weaknesses`` and ``message`` of a preflight. Obstacles are those under the first
-    decoding, which the main table shows. ``cost_unit_usd`` is named in the message."""
-    first = preflight.headrooms[0].decoding
-    resolutions = {resolution.dataset: resolution for resolution in preflight.resolutions}
-    for headroom in preflight.headrooms:
-        if headroom.decoding == first and (reasons := obstacles(headroom, resolutions[headroom.dataset])):
-            preflight.obstacles[headroom.dataset] = reasons
-    if not preflight.safe:
-        # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
-        preflight.weaknesses.append(_texts()["unsafe"].format(p=preflight, unit=cost_unit_usd))
-    # The message, line by line.
-    lines = [f"preflight: {verdict(preflight)}", starting_utility(preflight)]
-    lines += [f"WARNING {reason}." for reasons in preflight.obstacles.values() for reason in reasons]
-    lines += [f"{text}." for text in preflight.weaknesses]
-    lines += [f"{DATASETS[d].column}: headrooms are not available: {why}." for d, why in preflight.unavailable.items()]
-    preflight.message = "\n".join(lines)
-
-
-def starting_utility(preflight: Preflight) -> str:
-    """Write one sentence with the mean utilities per case before training, with examinations and with immediate
-    diagnoses."""
-    return str(_texts()["start"].format(p=preflight))
-
-
-def verdict(preflight: Preflight) -> str:
-    """Write one sentence that says whether the experiment can answer its question: yes, no, in part (on some data
-    sets), or not known."""
-    if IN_DOMAIN in preflight.obstacles:
-        answer = "no"
-    elif IN_DOMAIN in preflight.unavailable:
-        answer = "unknown"
-    else:
-        answer = "part" if preflight.obstacles else "yes"
-    lost = " and ".join(DATASETS[dataset].column for dataset in preflight.obstacles)
-    return str(_texts()["verdicts"][answer].format(lost=lost))
-
-
-def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
+def list_obstacles(row: Mapping[str, Any]) -> list[str]:
     """List the reasons why nothing about the choice of examinations can be learned or shown on a data set; empty where
-    there is none. ``least`` has the smallest differences that the data set's cases and seeds can show."""
-    accuracy_low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
-    accuracy, utility = headroom.choice, headroom.choice_utility  # that better choices could gain
-    names = []  # of the sentences in `preflight.yaml`, under `obstacles`
-    if headroom.at_once >= COLLAPSED:
-        names.append("collapsed")
-    if accuracy_low <= headroom.chance + CHANCE_MARGIN:  # the true accuracy may be as low as that
-        names.append("chance")
-    if least.accuracy is None or least.utility is None:
-        names.append("one_seed")
-    # None: what better choices could gain is not known.
-    elif None not in (accuracy, utility) and accuracy < least.accuracy and utility < least.utility:
-        names.append("small")
-    # Write the sentence of each name, filling its braces with these numbers in percent, `headroom` and `least`.
-    shares = {"accuracy": headroom.accuracy, "chance": headroom.chance, "choice": accuracy, "least": least.accuracy}
-    percents = {name: 100 * (share or 0) for name, share in shares.items()}
-    where = DATASETS[headroom.dataset].column
-    return [_texts()["obstacles"][name].format(h=headroom, r=least, where=where, **percents) for name in names]
+    there is none. ``row`` has what was measured there."""
+    accuracy_low, _ = wilson_interval(round(row["accuracy"] * row["cases"]), row["cases"])
+    has_interval, is_known = row["least_accuracy"] is not None, row["choice"] is not None
+    checks = {  # by the name of its sentence in `preflight.yaml`
+        "collapsed": row["at_once"] >= COLLAPSED,
+        "chance": accuracy_low <= row["chance"] + CHANCE_MARGIN,  # the true accuracy may be as low as that
+        "one_seed": not has_interval,
+        "small": has_interval and is_known and row["choice"] < row["least_accuracy"]
+        and row["choice_utility"] < row["least_utility"],
+    }  # fmt: skip
+    where = DATASETS[row["dataset"]].column
+    return [_texts()["obstacles"][name].format(where=where, **row) for name, applies in checks.items() if applies]
 
 
 @cache
 def _texts() -> dict[str, Any]:
     """Read the sentences that the preflight prints, by name, from ``preflight.yaml``."""
     return parse_yaml(shipped_text(__package__, "preflight.yaml"))
-
-
-def _rows_by_decoding(job: Job, run: str, dataset: str) -> dict[str, list[EvaluationRow]]:
-    """Read the rows of a run on a data set from the job's inputs; returns them by decoding."""
-    by_decoding: dict[str, list[EvaluationRow]] = {}
-    for row in read_rows(Path(job.inputs[f"{run}_{dataset}"])):
-        by_decoding.setdefault(row.decoding, []).append(row)
-    return by_decoding
