@@ -204,6 +204,11 @@ def test_words_beside_the_action_are_kept_and_give_nobody_away():
 # Blinding and forms
 
 
+def codes_of(items: Items) -> dict[str, tuple[str, str]]:
+    """By code, for each proposal in a form, the rater whose form it is and the name of the content."""
+    return {card.code: (rater, card.content) for rater in items.forms for card in items.cards(rater)}
+
+
 def everything_shown(folder: Path, name: str = "*") -> str:
     """All that the forms hold."""
     found = []
@@ -229,16 +234,16 @@ def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(st
     items, key = study.items, study.key()
     told = everything_shown(study.folder / "forms")
     hidden = [*RUNS, "inspector", *items.contents, *(state.digest for state in study.states)]
-    assert all(code in told for code in items.codes()) and not [name for name in hidden if name in told]
+    assert all(code in told for code in codes_of(items)) and not [name for name in hidden if name in told]
     assert not [state.note_id for state in study.states if re.search(rf"\b{re.escape(state.note_id)}\b", told)]
-    others = [code for code, (rater, _) in items.codes().items() if rater != "R1"]
+    others = [code for code, (rater, _) in codes_of(items).items() if rater != "R1"]
     assert not [code for code in others if code in everything_shown(study.folder / "forms", "*R1*")]
     orders = [[page.state for page in pages] for pages in items.forms.values()]
     assert len({tuple(order) for order in orders}) == 3 and {frozenset(order) for order in orders} == {
         frozenset(state.digest for state in study.states)}  # fmt: skip
     shown = Counter((items.contents[name].state, run) for name, runs in key.runs.items() for run in runs)
     assert shown == {(state.digest, run): 1 for state in study.states for run in RUNS}
-    assert len(items.codes()) == 3 * len(items.contents)
+    assert len(codes_of(items)) == 3 * len(items.contents)
     first = [key.runs[page.cards[0].content][0] for page in items.forms["R1"]]
     assert len(set(first)) > 1  # no method always stands first
     assert (study.folder / "sealed" / "key.json").stat().st_mode & 0o077 == 0
@@ -246,7 +251,7 @@ def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(st
 
 def test_codes_are_no_numbers_and_later_findings_are_in_no_form(study, cases):
     """A code such as 1e5 or 0012 would be a number there."""
-    assert all(re.fullmatch("c[0-9a-f]{11}", code) for code in study.items.codes())
+    assert all(re.fullmatch("c[0-9a-f]{11}", code) for code in codes_of(study.items))
     told = everything_shown(study.folder / "forms")
     seen = {found.text for state in study.states for found in state.found}
     known = {state.note_id for state in study.states}
@@ -276,7 +281,7 @@ def test_forms_are_the_same_bytes_whatever_the_outcome_and_another_seed_is_anoth
     plan = SETTINGS.study.model_copy(update={"seed": 4})
     proposals = [p for run in RUNS for p in read_lines(study.folder / f"proposals/{run}.jsonl", Proposal)]
     items, _ = blind(plan, study.states, proposals, {})
-    assert items.study != study.items.study and not set(items.codes()) & set(study.items.codes())
+    assert items.study != study.items.study and not set(codes_of(items)) & set(codes_of(study.items))
     with pytest.raises(StudyError, match="not every method proposes"):
         blind(plan, study.states, proposals[:-1], {})
 
@@ -336,7 +341,7 @@ def beside_what_programs_leave(study, folder: Path) -> Path:
 def test_a_returned_form_is_read_as_it_was_filled_in(study, tmp_path, form):
     only = study.items.model_copy(update={"forms": {"R1": study.items.forms["R1"]}})
     ratings = read_ratings([form(study, tmp_path)], only)
-    codes = study.items.codes()
+    codes = codes_of(study.items)
     assert ratings.scores == {"R1": {codes[code][1]: scores for code, scores in filled(study).items()}}
     assert ratings.missing == 0
 
@@ -364,7 +369,7 @@ def cut(path: Path) -> None:
 
 WRONG = {
     "missing": (lambda s, f: as_json(s, f, scores=edited(s, drop=True)),
-                "missing: 1 of .* ratings of R1, of 1 proposals"),
+                "missing: 1 of .* ratings of R1; have the form"),
     "out of range": (lambda s, f: as_json(s, f, scores=edited(s, score=6)), "out of range: .*diagnostic_gain: 6 is no"),
     "a sentence": (lambda s, f: as_json(s, f, scores=edited(s, score="see Mrs Smith's letter")),
                    "out of range: .*'see Mrs Smit…' is no whole number"),
@@ -372,14 +377,14 @@ WRONG = {
     "a word": (lambda s, f: as_json(s, f, scores=edited(s, score="good")), "out of range: .*'good' is no whole number"),
     "edited key": (lambda s, f: as_json(s, f, scores=edited(s, code="abc")), "edited key: 'abc' is no code of"),
     "swapped key": (lambda s, f: as_json(s, f, scores=edited(s, code=next(iter(filled(s, "R2"))))),
-                    "edited key: .* is of the form of R2, not of R1"),
+                    "edited key: .* is no code of the form of R1"),
     "wrong study": (lambda s, f: as_json(s, f, study="feedfeedfeed"), "wrong study: it is of 'feedfeedfeed', these"),
     "unknown rater": (lambda s, f: renamed(as_json(s, f)), "unknown rater 'R9'"),
     "twice": (lambda s, f: [as_json(s, f), as_json(s, f)],
-              "R1: duplicate: .* are exports of the same form; keep the latest"),
+              "R1: duplicate: .*; keep the latest"),
     "two versions": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5))], "R1: duplicate: "),
     "two raters": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5), filled_by="y")],
-                   "R1: two raters under one name"),
+                   "R1: duplicate: .* give each the form of their own name"),
     "no form": (lambda s, f: (f / "letter.json").write_text('{"dear": "study team"}'), "not a complete JSON export"),
     "the form itself": (lambda s, f: shutil.copy(s.folder / "forms/R1.html", f), "R1.html: .* press Export JSON"),
     "a picture": (lambda s, f: (f / "scan.jpg").write_bytes(b"\xff"), "scan.jpg: cannot be read: it is not a complete"),
@@ -389,7 +394,7 @@ WRONG = {
     "without a code": (lambda s, f: as_json(s, f, scores=edited(s, code="")), "edited key: '' is no code of"),
     "not filled in": (lambda s, f: as_json(s, f, ratings=[]), r"missing: (\d+) of \1 ratings of R1"),
     "kinds": (lambda s, f: as_json(s, f, kind=SIMULATED), "raters of different kinds"),
-    "packed": (lambda s, f: (f / "R1.zip").write_bytes(b"PK"), "R1.zip: cannot be read: unpack it"),
+    "packed": (lambda s, f: (f / "R1.zip").write_bytes(b"PK"), "R1.zip: cannot be read: it is not a complete"),
     "true": (lambda s, f: as_json(s, f, scores=edited(s, score=True)), "out of range: .*True is no whole number"),
 }  # fmt: skip
 
@@ -418,9 +423,7 @@ def test_a_repeated_row_and_a_rater_who_sent_nothing(study, tmp_path):
     form = json.loads(path.read_text())
     path.write_text(json.dumps(form | {"ratings": [*form["ratings"], form["ratings"][0]]}))
     _, problems = check_ratings([path], study.items)
-    assert any("appears twice" in p for p in problems) and any(
-        p.startswith("R2: missing: no form came back") for p in problems
-    )
+    assert any("is repeated" in p for p in problems) and any(p.startswith("R2: missing: ") for p in problems)
     with pytest.raises(StudyError, match="there is no such file"):
         check_ratings([tmp_path / "nowhere"], study.items)
 
@@ -839,7 +842,7 @@ def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
     finally:
         browser.close()
     only = items.model_copy(update={"forms": {"R1": pages}})
-    codes = items.codes()
+    codes = codes_of(items)
     assert read_ratings([back], only).scores == {
         "R1": {codes[code][1]: scores for code, scores in expected.items()}}  # fmt: skip
 

@@ -53,10 +53,6 @@ class Items(Record):
         """List the proposals in one rater's form, in the order of the form."""
         return [card for page in self.forms[rater] for card in page.cards]
 
-    def codes(self) -> dict[str, tuple[str, str]]:
-        """Return by code, for each proposal in a form, the pair (rater whose form it is, name of the content)."""
-        return {card.code: (rater, card.content) for rater in self.forms for card in self.cards(rater)}
-
 
 class Key(Record):
     """The key of a ``study``, which says who proposed what; raters must not see it.

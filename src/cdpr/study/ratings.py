@@ -1,7 +1,7 @@
 """Reads the completed forms, combines their ratings, and lists everything that is wrong with them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,13 +15,8 @@ from .rubric import SCALE, dimensions
 
 PHYSICIAN, SIMULATED = "physician", "simulated"
 _IGNORED = (".", "~$")  # first characters of files that systems and office programs leave beside others
-# What a message advises about a file that cannot be read: by its suffix, and for all other files.
-_REMEDY = "it is not a complete JSON export of the form: ask for a new export, and keep other files out of this folder"
-_REMEDIES = {
-    ".html": "it is the form itself, and ratings stay in the browser: open it there, press Export JSON, send that file",
-    ".zip": "unpack it, and put the file that is in it here",
-}
-_MOST_PROBLEMS = 30  # that a message lists
+_REMEDY = ("it is not a complete JSON export of the form: open the form in the browser where it was filled in, press "
+           "Export JSON, put that file here, and keep other files out of this folder")  # fmt: skip
 _MOST_CHARACTERS = 12  # of a value that a message quotes: a rater may have written of a patient there
 
 Scores = dict[str, dict[str, int]]
@@ -56,12 +51,10 @@ def list_files(paths: Iterable[Path]) -> list[Path]:
     StudyError for a path that does not exist and for a folder without files."""
     files: list[Path] = []
     for path in map(Path, paths):
-        if not file_type(path):
-            raise StudyError(f"{path}: there is no such file or folder")
-        below = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(_IGNORED))
-        found = [path] if path.is_file() else below
+        below = [path, *sorted(path.rglob("*"))] if file_type(path) else []
+        found = [file for file in below if file.is_file() and not file.name.startswith(_IGNORED)]
         if not found:
-            raise StudyError(f"{path}: holds no form: expected the JSON files that forms export")
+            raise StudyError(f"{path}: there is no such file, or no form in this folder: expected exports in JSON")
         files += found
     return files
 
@@ -71,8 +64,7 @@ def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = F
     ``allow_missing`` a missing rating is no problem. Raises StudyError with a list of what is wrong."""
     ratings, problems = check_ratings(paths, items, allow_missing=allow_missing)
     if problems:
-        more = [f"and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
-        raise StudyError("\n  ".join(["these ratings cannot be used:", *problems[:_MOST_PROBLEMS], *more]))
+        raise StudyError("\n  ".join(["these ratings cannot be used:", *problems]))
     return ratings
 
 
@@ -95,82 +87,63 @@ def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> 
 
 def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> tuple[Ratings, list[str]]:
     """Read the forms at ``paths`` and compare them with ``items``, which were to be rated. Returns their ratings, and
-    one line for each problem. With ``allow_missing`` a missing rating is no problem. Raises as :func:`list_files`."""
-    problems: list[str] = []
-    forms_by_rater: dict[str, list[Form]] = {rater: [] for rater in items.forms}
+    one line for each problem. With ``allow_missing`` a missing rating is no problem."""
+    problems, forms = list[str](), list[Form]()
     for path in list_files(paths):
         try:
             form = Form(path=path, **json.loads(path.read_bytes()))
         except (ValueError, TypeError, RecursionError):  # no JSON or no form; no JSON object; too many nested brackets
-            remedy = _REMEDIES.get(path.suffix.lower(), _REMEDY)
-            problems.append(f"{path}: cannot be read: {remedy}")
+            problems.append(f"{path}: cannot be read: {_REMEDY}")
             continue
         if form.study != items.study:
-            study = _quote(form.study)
-            problems.append(f"{path}: wrong study: it is of {study}, these forms are of {items.study}")
+            problems.append(f"{path}: wrong study: it is of {_quote(form.study)}, these forms are of {items.study}")
         elif form.rater not in items.forms:
             problems.append(f"{path}: unknown rater {_quote(form.rater)}; the study has {', '.join(items.forms)}")
         else:
-            forms_by_rater[form.rater].append(form)
-    kinds = sorted({form.kind for forms in forms_by_rater.values() for form in forms})
+            forms.append(form)
+    kinds = sorted({form.kind for form in forms})
     if len(kinds) > 1:
         problems.append(f"raters of different kinds ({', '.join(kinds)}) are in one folder; keep them apart")
     ratings = Ratings(kinds[0] if kinds else PHYSICIAN)
-    for rater, forms in forms_by_rater.items():
-        problems += _add_rater(ratings, rater, forms, items, allow_missing)
+    for rater in items.forms:
+        own = [form for form in forms if form.rater == rater]
+        if len(own) > 1:
+            problems.append(f"{rater}: duplicate: {', '.join(str(form.path) for form in own)}; keep the latest. Where "
+                            "two raters used one form, give each the form of their own name")  # fmt: skip
+            continue
+        content_of = {card.code: card.content for card in items.cards(rater)}
+        faults = []
+        if own:
+            ratings.scores[rater], faults = _read_scores(own[0], content_of)
+        expected = len(content_of) * len(dimensions())
+        missing = expected - sum(map(len, ratings.scores.get(rater, {}).values()))
+        ratings.missing += missing
+        problems += faults
+        if missing and not faults and not allow_missing:
+            problems.append(f"{own[0].path if own else rater}: missing: {missing} of {expected} ratings of {rater}; "
+                            "have the form finished, or set study.allow_missing")  # fmt: skip
     if not ratings.scores and not problems:
         problems.append("missing: no form came back")
     return ratings, problems
 
 
-def _add_rater(ratings: Ratings, rater: str, forms: Sequence[Form], items: Items, allow_missing: bool) -> list[str]:
-    """Add the scores of one rater, and the number of those that are missing, to ``ratings``. ``forms`` are those that
-    came back from this rater; there should be one, and several add nothing. Returns one line for each problem."""
-    contents = [card.content for card in items.cards(rater)]
-    expected = len(contents) * len(dimensions())
-    if len(forms) > 1:
-        files = ", ".join(str(form.path) for form in forms)
-        if len({form.filled_by for form in forms if form.filled_by}) > 1:
-            return [
-                f"{rater}: two raters under one name: {files}; give each rater the form of their own name. Where one "
-                "rater used two machines: load one file after the other into the form, and export again"
-            ]
-        return [f"{rater}: duplicate: {files} are exports of the same form; keep the latest"]
-    if not forms:
-        ratings.missing += expected
-        return [] if allow_missing else [f"{rater}: missing: no form came back, or none that can be read"]
-    scores, problems = _read_scores(forms[0], items)
-    ratings.scores[rater] = scores
-    missing = expected - sum(map(len, scores.values()))
-    ratings.missing += missing
-    if missing and not allow_missing and not problems:
-        unfinished = sum(len(scores.get(content, ())) < len(dimensions()) for content in contents)
-        problems.append(f"{forms[0].path}: missing: {missing} of {expected} ratings of {rater}, of {unfinished} "
-                        "proposals; have it finished, or set study.allow_missing")  # fmt: skip
-    return problems
-
-
-def _read_scores(form: Form, items: Items) -> tuple[Scores, list[str]]:
-    """Read the scores of a form. Returns them by the name of the content and by dimension, and one line for each
-    problem."""
-    codes, scores, problems = items.codes(), Scores(), list[str]()
+def _read_scores(form: Form, content_of: Mapping[str, str]) -> tuple[Scores, list[str]]:
+    """Read the scores of a form, whose codes mean the contents ``content_of``. Returns them by the name of the content
+    and by dimension, and one line for each problem."""
+    scores, problems = Scores(), list[str]()
     for row in form.ratings:
         code = str(row.get("code"))
-        rater, content = codes.get(code, ("", ""))
-        if rater != form.rater:
-            fault = f"is of the form of {rater}, not of {form.rater}" if rater else f"is no code of {items.study}"
-            problems.append(f"{form.path}: edited key: {_quote(code)} {fault}")
-            continue
-        if content in scores:
-            problems.append(f"{form.path}: duplicate: {code} appears twice")
+        content = content_of.get(code)
+        if content is None or content in scores:
+            problems.append(
+                f"{form.path}: edited key: {_quote(code)} is no code of the form of {form.rater}, or is repeated"
+            )
             continue
         values = {name: row[name] for name in dimensions() if row.get(name) is not None}
         scores[content] = {name: int(value) for name, value in values.items() if _is_score(value)}
-        for name, value in values.items():
-            if not _is_score(value):
-                fault = f"{_quote(value)} is no whole number from 1 to 5"
-                problems.append(f"{form.path}: out of range: {code}, {name}: {fault}")
-    return scores, list(dict.fromkeys(problems))
+        wrong = [f"{name}: {_quote(value)}" for name, value in values.items() if not _is_score(value)]
+        problems += [f"{form.path}: out of range: {code}, {text} is no whole number from 1 to 5" for text in wrong]
+    return scores, problems
 
 
 def _is_score(value: Any) -> bool:
