@@ -1,6 +1,7 @@
 """Analyses the completed forms of the study. Only this module opens the key, which names the author of each
 proposal."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from .blinding import Items, Key
 from .methods import all_synthetic
 from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
-from .rubric import dimensions
+from .rubric import SCALE, dimensions
 
 # P-values after Holm's correction over the dimensions, each with the name of the p-value that it corrects.
 _CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}
@@ -126,174 +127,136 @@ def analyse_study(settings: Settings, job: Job) -> None:
     items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
-    cases = {(state.dataset, state.note_id) for state in states}
+    cases = [(state.dataset, state.note_id) for state in states]
     analysis = Analysis(
         study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
-        cases=len(cases), synthetic=all_synthetic(settings),
+        cases=len(set(cases)), synthetic=all_synthetic(settings),
     )  # fmt: skip
-    means: Iterable[StateMeans] = ()
+    lines: Iterable[StateMeans] = ()
     if path := job.inputs.get("ratings"):
         ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
         if settings.study.ratings and ratings.kind != PHYSICIAN:
             raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
-        table = ScoreTable(states, items, key, ratings)
+        scores, proposals = frame_scores(ratings, items, key)
+        lines = _list_means(states, items, proposals)
         about_raters = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
-        analysis = analysis.model_copy(update=about_raters | analyse_scores(settings, table))
-        means = table.by_state()
+        analysis = analysis.model_copy(update=about_raters | analyse_scores(settings, states, scores, proposals))
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
-    write_lines(job.out["means"], means)
-    job.metrics.update({f"alpha/{name}": alpha.value for name, alpha in analysis.alpha.items()
-                        if alpha.value is not None})  # fmt: skip
+    write_lines(job.out["means"], lines)
+    alphas = {f"alpha/{name}": alpha.value for name, alpha in analysis.alpha.items()}
+    job.metrics.update({name: value for name, value in alphas.items() if value is not None})
     job.tags["raters"] = analysis.kind or "none yet"
     raters, missing = analysis.kind or "no", analysis.missing
     print(f"study {analysis.study}: {raters} raters, {analysis.states} states, {missing} ratings missing")
 
 
-class ScoreTable:
-    """The scores of a study as arrays, together with the authors; NaN where there is no score.
+def frame_scores(ratings: Ratings, items: Items, key: Key) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the scores of a study as two frames with a column per dimension, NaN where there is no score. A content is
+    what raters see of a proposal; runs with equal proposals at a state share one.
 
-    A content is what raters see of a proposal; runs with equal proposals share one.
-
-    - ``ratings`` [raters, dimensions, contents]: the single scores.
-    - ``means`` [dimensions, runs, states]: means over raters of what each run proposed at each state.
-    - ``content_of`` [runs, states]: the index of the content that a run proposed at a state.
-    - ``state_of`` [contents]: the index of the state at which a content was proposed.
+    - The single scores: a row per rater and content, with the columns ``rater``, ``content`` and ``state``.
+    - Means over raters: a row per run and state, indexed by (``run``, ``state``), with the column ``content``.
     """
-
-    def __init__(self, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings):
-        """Find the state and the authors of each content, and average its scores over the raters."""
-        self.states, self.runs, self.contents = states, key.compared, list(items.contents.values())
-        state_index = {state.digest: index for index, state in enumerate(states)}
-        self.state_of = np.array([state_index[content.state] for content in self.contents])
-        # Every run has a content at every state (`blind` checks it), so every entry is set.
-        self.content_of = np.zeros((len(self.runs), len(states)), dtype=int)
-        for content_index, name in enumerate(items.contents):
-            for run in key.runs[name]:
-                self.content_of[self.runs.index(run), self.state_of[content_index]] = content_index
-        frames = []
-        for scores in ratings.scores.values():
-            # A row per dimension, a column per content; NaN where the rater gave no score.
-            frames.append(pd.DataFrame(scores).reindex(dimensions(), columns=items.contents))
-        self.ratings = np.stack([frame.to_numpy(float) for frame in frames])
-        mean_ratings = _mean(self.ratings, axis=0)  # [dimensions, contents]
-        self.means = np.round(mean_ratings[:, self.content_of], statistics.DECIMALS)
-
-    def resampled_means(self, weights: np.ndarray) -> np.ndarray:
-        """Average the mean scores over resampled states. ``weights`` [resamples, states] says how often each state is
-        drawn. Returns means [dimensions, runs, resamples]; NaN where no drawn state has a score."""
-        is_rated = ~np.isnan(self.means)
-        sums = np.where(is_rated, self.means, 0.0) @ weights.T  # of the scores of all drawn states
-        counts = is_rated @ weights.T  # of drawn states that have a score
-        with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
-            return sums / counts
-
-    def differences(self, dimension: int, run: int) -> np.ndarray:
-        """Return our mean scores minus those of another run on one dimension, [states], for the states that have both.
-        ``dimension`` and ``run`` are indices."""
-        differences = self.means[dimension, 0] - self.means[dimension, run]
-        return np.round(differences[~np.isnan(differences)], statistics.DECIMALS)
-
-    def named(self, values: Iterable[Iterable[Any]]) -> dict[str, dict[str, Any]]:
-        """Turn an array [dimensions, runs] into a dictionary by the names of dimension and run."""
-        rows = zip(dimensions(), values, strict=True)
-        return {dimension: dict(zip(self.runs, row, strict=True)) for dimension, row in rows}
-
-    def by_dataset(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """Average over the states of each data set: returns means by data set, dimension and run; None where
-        undefined."""
-        datasets = np.array([state.dataset for state in self.states])
-        means_on = {name: self.means.compress(datasets == name, axis=2) for name in dict.fromkeys(datasets.tolist())}
-        return {name: self.named(map(_none_if_nan, row) for row in _mean(means)) for name, means in means_on.items()}
-
-    def by_state(self) -> Iterator[StateMeans]:
-        """Yield the mean scores of each run at each state, one record for each."""
-        for state_index, state in enumerate(self.states):
-            for run_index, run in enumerate(self.runs):
-                content = self.contents[self.content_of[run_index, state_index]]
-                scores = map(_none_if_nan, self.means[:, run_index, state_index])
-                yield StateMeans(
-                    state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn,
-                    source=state.source, run=run, kind=content.kind, action=content.action,
-                    means=dict(zip(dimensions(), scores, strict=True)),
-                )  # fmt: skip
+    rows = [{"rater": rater, "content": name, "state": items.contents[name].state, **values}
+            for rater, given in ratings.scores.items() for name, values in given.items()]  # fmt: skip
+    scores = pd.DataFrame(rows, columns=["rater", "content", "state", *dimensions()])
+    scores = scores.astype(dict.fromkeys(dimensions(), float))
+    # Rounded, so that equal means which were summed in another order are ties in tests.
+    means = scores.groupby("content")[list(dimensions())].mean().round(statistics.DECIMALS)
+    authors = [(run, items.contents[name].state, name) for name, runs in key.runs.items() for run in runs]
+    proposals = pd.DataFrame(authors, columns=["run", "state", "content"]).join(means, on="content")
+    return scores, proposals.set_index(["run", "state"]).reindex(key.compared, level="run")
 
 
-def _mean(values: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Average over an axis, leaving out NaN. The mean of NaN alone is NaN, without the warning of ``np.nanmean``."""
-    with np.errstate(invalid="ignore"):
-        return np.nansum(values, axis=axis) / (~np.isnan(values)).sum(axis=axis)
+def _list_means(states: Sequence[StudyState], items: Items, proposals: pd.DataFrame) -> Iterator[StateMeans]:
+    """Yield the mean scores of each run at each state, one record for each."""
+    runs = proposals.index.unique("run")
+    for state, run in itertools.product(states, runs):
+        row = proposals.loc[run, state.digest]
+        content = items.contents[row["content"]]
+        means = {name: None if np.isnan(row[name]) else float(row[name]) for name in dimensions()}
+        yield StateMeans(
+            state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn, source=state.source,
+            run=run, kind=content.kind, action=content.action, means=means,
+        )  # fmt: skip
 
 
-def _none_if_nan(value: np.ndarray) -> float | None:
-    """Turn a number into one for JSON, which has no NaN: NaN becomes None."""
-    return None if np.isnan(value) else float(value)
-
-
-def analyse_scores(settings: Settings, table: ScoreTable) -> dict[str, Any]:
-    """Compute all fields of :class:`Analysis` that depend on scores; returns them by name. With a single run there are
-    no comparisons."""
-    cases = [(state.dataset, state.note_id) for state in table.states]
-    seed = derive_seed(settings.study.seed, "bootstrap")
+def analyse_scores(
+    settings: Settings, states: Sequence[StudyState], scores: pd.DataFrame, proposals: pd.DataFrame
+) -> dict[str, Any]:
+    """Compute all fields of :class:`Analysis` that depend on scores (:func:`frame_scores`); returns them by name. With
+    a single run there are no comparisons."""
+    digests, seed = [state.digest for state in states], derive_seed(settings.study.seed, "bootstrap")
+    means = proposals[list(dimensions())].unstack("run").reindex(digests)  # rows: states; columns: (dimension, run)
+    ours, *others = runs = list(proposals.index.unique("run"))
+    datasets = {}
+    for dataset, row in means.groupby([state.dataset for state in states], sort=False).mean().iterrows():
+        datasets[dataset] = {name: {run: _interval(row[[(name, run)]]).value for run in runs} for name in dimensions()}
     # How often each state is drawn in each resample, [resamples, states].
+    cases = [(state.dataset, state.note_id) for state in states]
     weights = statistics.resample_clusters(cases, settings.evaluation.bootstrap, seed)
-    means = _mean(table.means)  # [dimensions, runs]
-    draws = table.resampled_means(weights)  # [dimensions, runs, resamples]
-    scores = table.named(map(_interval, of_runs, drawn) for of_runs, drawn in zip(means, draws, strict=True))
-    fields = {"alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]), "datasets": table.by_dataset(), "scores": scores}
-    if len(table.runs) == 1:
+    # In the first row the means, in each other row those of a resample; NaN where no drawn state has a score.
+    weights_of_rows = np.vstack([np.ones(len(states), dtype=int), weights])
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+        resampled = (weights_of_rows @ means.fillna(0).to_numpy()) / (weights_of_rows @ means.notna().to_numpy())
+    draws = pd.DataFrame(resampled, columns=means.columns)
+    fields: dict[str, Any] = {
+        "alpha": {name: _alpha(scores, name, digests, weights[:_ALPHA_RESAMPLES]) for name in dimensions()},
+        "datasets": datasets,
+        "scores": {name: {run: _interval(draws[name, run]) for run in runs} for name in dimensions()},
+    }  # fmt: skip
+    if not others:
         return fields
-    # How far our run, the first, is above the best baseline on each dimension: as measured, and in each resample.
-    leads = means[:, 0] - means[:, 1:].max(axis=1)
-    drawn_leads = draws[:, 0] - draws[:, 1:].max(axis=1)
-    lead, ahead = {}, {}
-    for index, name in enumerate(dimensions()):
-        largest_other = np.delete(leads, index).max()
-        drawn_largest_other = np.delete(drawn_leads, index, axis=0).max(axis=0)
-        lead[name] = _interval(leads[index], drawn_leads[index])
-        ahead[name] = _interval(leads[index] - largest_other, drawn_leads[index] - drawn_largest_other)
-    return fields | {"comparisons": _comparisons(settings, table, draws), "lead": lead, "ahead": ahead}
+    # How far our run, the first, is above the best baseline on each dimension.
+    best = {name: draws[name][others].max(axis=1, skipna=False) for name in dimensions()}
+    leads = pd.DataFrame({name: draws[name, ours] - best[name] for name in dimensions()})
+    ahead = {name: leads[name] - leads.drop(columns=name).max(axis=1, skipna=False) for name in dimensions()}
+    return fields | {
+        "comparisons": _comparisons(settings, means, draws, ours, others),
+        "lead": {name: _interval(leads[name]) for name in dimensions()},
+        "ahead": {name: _interval(ahead[name]) for name in dimensions()},
+    }  # fmt: skip
 
 
-def _alphas(table: ScoreTable, weights: np.ndarray) -> dict[str, Interval]:
-    """Compute Krippendorff's alpha of each dimension, by its name, from the ratings of all contents. Its interval
-    resamples states: ``weights`` [resamples, states] says how often each state is drawn."""
-    alphas = {}
-    for index, name in enumerate(dimensions()):
-        ratings = table.ratings[:, index]  # [raters, contents]
-        value = statistics.krippendorff_alpha(ratings)
-        counts = statistics.count_scores(ratings)  # a row per content that was rated at least twice
-        is_counted = (~np.isnan(ratings)).sum(axis=0) > 1
-        state_of_row = table.state_of[is_counted]
-        # In a resample a content is counted as often as its state is drawn.
-        resampled = (np.repeat(counts, times_drawn[state_of_row], axis=0) for times_drawn in weights)
-        draws = map(statistics.alpha_of_counts, resampled)
-        alphas[name] = _interval(value, np.array([alpha for alpha in draws if alpha is not None]))
-    return alphas
+def _alpha(scores: pd.DataFrame, name: str, digests: Sequence[str], weights: np.ndarray) -> Interval:
+    """Compute Krippendorff's alpha on a dimension from the ``scores`` of all contents. Its interval resamples states,
+    whose ``digests`` are given: ``weights`` [resamples, states] says how often each is drawn."""
+    # How often each content, a row, got each score; only contents that were rated at least twice.
+    rated = scores.dropna(subset=name).groupby(["state", "content"])[name]
+    counts = rated.value_counts().unstack(fill_value=0).reindex(columns=list(SCALE), fill_value=0)
+    counts = counts[counts.sum(axis=1) > 1]
+    state_of_row = pd.Index(digests).get_indexer(counts.index.get_level_values("state"))
+    # In a resample a content is counted as often as its state is drawn.
+    resampled = (np.repeat(counts.to_numpy(), times[state_of_row], axis=0) for times in weights)
+    alphas = map(statistics.alpha_of_counts, (counts.to_numpy(), *resampled))
+    return _interval(pd.Series(alphas, dtype=float))
 
 
-def _interval(value: float | None, draws: np.ndarray) -> Interval:
-    """Make an interval from an estimate and its bootstrap ``draws`` [resamples]. Undefined draws are left out. The ends
-    are None without draws, and all is None where the estimate is undefined."""
-    if value is None or not np.isfinite(value):
+def _interval(draws: pd.Series) -> Interval:
+    """Make an interval from an estimate, the first of ``draws``, and its bootstrap values behind it. Undefined values
+    are left out. The ends are None without values, and all is None where the estimate is undefined."""
+    estimate, defined = draws.iloc[0], draws.iloc[1:].dropna()
+    if np.isnan(estimate):
         return Interval(value=None)
-    defined = draws[np.isfinite(draws)]
-    low, high = percentile_interval(defined) if defined.size else (None, None)
-    return Interval(value=float(value), low=low, high=high)
+    low, high = percentile_interval(defined.to_numpy()) if len(defined) else (None, None)
+    return Interval(value=float(estimate), low=low, high=high)
 
 
-def _comparisons(settings: Settings, table: ScoreTable, draws: np.ndarray) -> tuple[Comparison, ...]:
-    """Compare our run with each other run on each dimension. ``draws`` [dimensions, runs, resamples] are resampled
-    means. Where two runs have no state in common there is no comparison."""
+def _comparisons(
+    settings: Settings, means: pd.DataFrame, draws: pd.DataFrame, ours: str, others: Sequence[str]
+) -> tuple[Comparison, ...]:
+    """Compare our run with each other run on each dimension. ``means`` has the mean scores by state, ``draws`` their
+    means and resampled means, both with columns (dimension, run). Where two runs have no state in common there is no
+    comparison."""
     rows = []
-    for run_index, run in enumerate(table.runs[1:], start=1):  # run 0 is ours
-        for index, name in enumerate(dimensions()):
-            differences = table.differences(index, run_index)
-            if not len(differences):
-                continue
-            low, high = percentile_interval(draws[index, 0] - draws[index, run_index])
-            seed = derive_seed(settings.study.seed, "permutation", run, name)
-            test = statistics.compare_pairs(differences, settings.study.permutations, seed)
-            rows.append({"dimension": name, "than": run, "low": low, "high": high, **test})
+    for run, name in itertools.product(others, dimensions()):
+        differences = (means[name, ours] - means[name, run]).dropna().to_numpy()
+        if not len(differences):
+            continue
+        interval = _interval(draws[name, ours] - draws[name, run])
+        seed = derive_seed(settings.study.seed, "permutation", run, name)
+        test = statistics.compare_pairs(differences, settings.study.permutations, seed)
+        rows.append({"dimension": name, "than": run, "low": interval.low, "high": interval.high, **test})
     if not rows:
         return ()
     tests = pd.DataFrame(rows)

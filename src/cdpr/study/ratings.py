@@ -112,7 +112,7 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
                             "two raters used one form, give each the form of their own name")  # fmt: skip
             continue
         content_of = {card.code: card.content for card in items.cards(rater)}
-        faults = []
+        faults = list[str]()
         if own:
             ratings.scores[rater], faults = _read_scores(own[0], content_of)
         expected = len(content_of) * len(dimensions())
