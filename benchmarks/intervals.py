@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from tqdm import tqdm
 
 from cdpr.evaluation.credit_quality import clustered_error
@@ -268,7 +269,7 @@ def standard_errors(experiments: int) -> list[dict]:
             effect = over_seeds(np.exp(rng.normal(0, 0.1, units)))
             student += effect.low <= np.exp(0.005) <= effect.high
             values = rng.normal(0, 0.1, units)[cluster] + rng.normal(0, 0.1, 8 * units)
-            bias += abs(values.mean()) <= 1.96 * clustered_error(values, cluster.tolist())
+            bias += abs(values.mean()) <= 1.96 * clustered_error(pd.Series(values), pd.Series(cluster))
         rows.append({"units": units, "student": student / experiments, "two_errors": bias / experiments})
     return rows
 

@@ -40,6 +40,7 @@ from cdpr.environment import Policy, State, Turn, run_episode
 from cdpr.evaluation.credit_quality import (
     CachedPolicy,
     credit_every_state,
+    list_advantages,
     measure_errors,
     measure_truth,
     sample_groups,
@@ -228,7 +229,7 @@ class Simulation:
         policy, environment = self.run.make_agent(self.model), self.run.environment
         groups = await sample_groups(settings, environment, policy, self.run.validation[:cases])
         workups = await measure_truth(settings, environment, policy, groups)
-        yield "truth", {"rms": float((workups.advantage**2).mean() ** 0.5), "decisions": len(workups.decisions)}
+        yield "truth", {"rms": float((workups.advantage**2).mean() ** 0.5), "decisions": len(workups)}
 
         async def estimate(change: dict, seed: int) -> list[CreditReport]:
             changed = parse_settings(merge(settings.model_dump(), {"credit": change}))
@@ -244,11 +245,11 @@ class Simulation:
             for name, change in {**ARMS, "K 2": {"continuations": 2}}.items():
                 if not {"max_states", "merge"} & change.keys():
                     reports[name] = await estimate(change, seed)
-                    errors[name].append(workups.of([report.process for report in reports[name]]))
+                    errors[name].append(list_advantages(workups, [report.process for report in reports[name]]))
                     drawn[name].append(sum(report.fresh for report in reports[name]))
             for z in (0.0, 1.0, 2.0):
                 rules = [settle(few, many, z) for few, many in zip(reports["K 2"], reports["paper"], strict=True)]
-                errors[f"settled, z {z:g}"].append(workups.of([rows for rows, _ in rules]))
+                errors[f"settled, z {z:g}"].append(list_advantages(workups, [rows for rows, _ in rules]))
                 fresh = ((few.fresh, many.fresh) for few, many in zip(reports["K 2"], reports["paper"], strict=True))
                 counts = [a + share * (b - a) for (a, b), (_, share) in zip(fresh, rules, strict=True)]
                 drawn[f"settled, z {z:g}"].append(sum(counts))

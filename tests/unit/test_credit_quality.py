@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from toy import ToyPolicy, exact_value, problem
 
@@ -15,10 +16,10 @@ from cdpr.evaluation.credit_quality import (
     SWEEPS,
     VINE_CONTINUATIONS,
     CachedPolicy,
-    Replicate,
-    Truth,
     assess,
     credit_every_state,
+    estimate,
+    list_advantages,
     list_estimators,
     measure_errors,
     measure_truth,
@@ -44,15 +45,15 @@ def worked_up(case, truth=2000, **credit):
 
     async def run():
         groups = await sample_groups(settings, env, ToyPolicy(), [case])
-        return await measure_truth(settings, env, ToyPolicy(), groups)
+        return groups, await measure_truth(settings, env, ToyPolicy(), groups)
 
-    return settings, env, asyncio.run(run())
+    return settings, env, *asyncio.run(run())
 
 
-def exact_advantages(settings, env, workups):
+def exact_advantages(settings, env, groups, truth):
     found = []
-    for g, i, t in workups.decisions:
-        trajectory = workups.groups[g][i]
+    for g, i, t in zip(truth.group, truth.episode, truth.turn, strict=True):
+        trajectory = groups[g][i]
         state, text = trajectory.states[t], trajectory.steps[t].turn.text
         q, v = (exact_value(env, ToyPolicy(), state, settings.utility, text=said) for said in (text, None))
         found.append(q - v)
@@ -60,34 +61,33 @@ def exact_advantages(settings, env, workups):
 
 
 def test_truth_agrees_with_enumeration(case):
-    settings, env, workups = worked_up(case)
-    exact = exact_advantages(settings, env, workups)
-    assert len(exact) >= 12 and workups.ends.sum() >= 3 and np.ptp(exact) > 0.3
-    assert (np.abs(workups.advantage - exact) <= 4 * workups.error + 1e-12).all()
-    assert 0.001 < workups.error.mean() < 0.02
+    settings, env, groups, truth = worked_up(case)
+    exact = exact_advantages(settings, env, groups, truth)
+    assert len(exact) >= 12 and truth.ends.sum() >= 3 and np.ptp(exact) > 0.3
+    assert (np.abs(truth.advantage - exact) <= 4 * truth.error + 1e-12).all()
+    assert 0.001 < truth.error.mean() < 0.02
 
 
 def test_forced_decisions_are_none(case):
-    _, _, workups = worked_up(case, truth=2)
-    chosen = [len(trajectory.steps) - trajectory.forced for group in workups.groups for trajectory in group]
-    assert len(workups.decisions) == sum(chosen)
+    _, _, groups, truth = worked_up(case, truth=2)
+    chosen = [len(trajectory.steps) - trajectory.forced for group in groups for trajectory in group]
+    assert len(truth) == sum(chosen)
 
 
 def test_estimators_converge_to_the_truth_where_they_should(case):
-    settings, env, workups = worked_up(
+    settings, env, groups, truth = worked_up(
         case, samples=1000, continuations=1000, horizon=8, candidates=9, baseline="policy_weighted"
     )
-    exact = exact_advantages(settings, env, workups)
-    credit = credit_every_state(settings.credit)
-    estimators = Replicate(settings, env, ToyPolicy(), workups, 3)
-    for estimate in (estimators.cdpr(credit), estimators.vineppo(1000)):
-        assert asyncio.run(estimate)[0] == pytest.approx(exact, abs=0.08)
+    exact = exact_advantages(settings, env, groups, truth)
+    for setting in (credit_every_state(settings.credit), 1000):
+        values, _ = asyncio.run(estimate(settings, env, ToyPolicy(), groups, 3, setting))
+        assert list_advantages(truth, values) == pytest.approx(exact, abs=0.08)
 
 
 def test_measures_by_hand():
     truth = np.array([0.4, -0.2, 0.1, 0.0])
-    workups = Truth(
-        [], [(0, 0, 0), (0, 0, 1), (1, 0, 0), (1, 0, 1)], truth, np.full(4, 0.08), np.array([False, False, True, True])
+    workups = pd.DataFrame(
+        {"group": [0, 0, 1, 1], "advantage": truth, "error": 0.08, "ends": [False, False, True, True]}
     )
     exact = measure_errors(np.array([truth, truth]), workups)
     assert exact == pytest.approx({**dict.fromkeys(exact, 0.0), "rank_correlation": 1.0, "right_signs": 1.0}, abs=1e-12)
@@ -104,19 +104,18 @@ def test_measures_by_hand():
 
 
 def test_replies_from_memory_change_nothing_but_the_work(case):
-    settings, env, workups = worked_up(case, truth=2)
+    settings, env, groups, _ = worked_up(case, truth=2)
     bare, counted = CountingPolicy(), CountingPolicy()
-    plain, remembering = (Replicate(settings, env, p, workups, 3) for p in (bare, CachedPolicy(counted)))
-    chosen = list(dict.fromkeys(e.setting for e in list_estimators(settings.credit) if e.name == "cdpr"))
-    for credit in chosen:
-        first, second = asyncio.run(plain.cdpr(credit)), asyncio.run(remembering.cdpr(credit))
-        assert (first[0] == second[0]).all() and first[1] == second[1] > 0
+    cached = CachedPolicy(counted)
+    for credit in dict.fromkeys(e.setting for e in list_estimators(settings.credit) if e.name == "cdpr"):
+        first, second = (asyncio.run(estimate(settings, env, p, groups, 3, credit)) for p in (bare, cached))
+        assert first == second and second[1] > 0
     assert counted.replies < bare.replies / 3
 
 
 async def truth_of(settings, env, cases):
     groups = await sample_groups(settings, env, CountingPolicy(), cases)
-    return await measure_truth(settings, env, CountingPolicy(), groups)
+    return groups, await measure_truth(settings, env, CountingPolicy(), groups)
 
 
 def test_the_whole_table(case, tmp_path):
@@ -133,10 +132,11 @@ def test_the_whole_table(case, tmp_path):
         {row["rmse"] for row in defaults}
     ) == 1
     assert quality["replicate_seeds"][0] != quality["replicate_seeds"][1]
-    workups = asyncio.run(truth_of(settings, env, cases))
-    replicates = [Replicate(settings, env, CountingPolicy(), workups, seed) for seed in quality["replicate_seeds"]]
-    tokens = [asyncio.run(replicate.cdpr(credit_every_state(settings.credit)))[1] for replicate in replicates]
-    assert defaults[0]["tokens_per_decision"] == sum(tokens) / 2 / len(workups.decisions)
+    groups, truth = asyncio.run(truth_of(settings, env, cases))
+    credit = credit_every_state(settings.credit)
+    tokens = [asyncio.run(estimate(settings, env, CountingPolicy(), groups, seed, credit))[1]
+              for seed in quality["replicate_seeds"]]  # fmt: skip
+    assert defaults[0]["tokens_per_decision"] == sum(tokens) / 2 / len(truth)
     (tmp_path / "quality.json").write_text(json.dumps(quality))
     out = {kind: tmp_path / f"figure.{kind}" for kind in ("png", "pdf")}
     plot_credit_quality(settings, Job("plot_credit_quality", "0" * 16, {"quality": tmp_path / "quality.json"}, out))

@@ -11,13 +11,13 @@ import asyncio
 import gc
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
@@ -70,37 +70,34 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
 
 async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
     """Measure the errors of every estimator of :func:`list_estimators` on episodes of ``policy``. Returns a dictionary
-    of JSON values. ``rows`` has a flat dictionary for each estimator: its name and setting, whether that is CDPR as the
-    settings have it (``default``), its errors (:func:`measure_errors`), and the tokens that it takes per decision. All
-    else is about the sample: counts, the root mean square of the true advantages (``truth_rms``), the mean of their
-    standard errors (``truth_error_mean``), and the seeds of the replicates."""
+    of JSON values: under ``rows`` one flat dictionary for each estimator, and beside it counts of the sample."""
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
     groups = await sample_groups(settings, environment, policy, cases)
     truth = await measure_truth(settings, environment, policy, groups)
     estimators, analysis = list_estimators(settings.credit), settings.analysis
-    # Estimators with equal settings are computed once: first those of CDPR, then those of VinePPO, whose settings are
-    # integers. Their tokens do not depend on the order: replies that another estimator has drawn count too.
+    # Estimators with equal settings are computed once. The settings of CDPR come first, then those of VinePPO, which
+    # are integers.
     distinct = sorted(dict.fromkeys(e.setting for e in estimators), key=lambda setting: isinstance(setting, int))
     # Every replicate repeats all estimates with other random numbers.
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
     replicates = []
     for seed in tqdm(seeds, desc="estimates", unit="replicate"):
-        replicate = Replicate(settings, environment, CachedPolicy(policy), truth, seed)
-        replicates.append({setting: await replicate.estimate(setting) for setting in distinct})
-        gc.collect()  # frees the replies of the replicate before; ``replicate`` still holds those of this one
+        cached = CachedPolicy(policy)
+        replicates.append({setting: await estimate(settings, environment, cached, groups, seed, setting)
+                           for setting in distinct})  # fmt: skip
+        gc.collect()  # frees the replies of this replicate
     # One row for each estimator: its errors over all replicates.
     rows = []
     for estimator in estimators:
-        estimates = [replicate[estimator.setting] for replicate in replicates]
-        tokens_per_decision = sum(tokens for _, tokens in estimates) / len(replicates) / len(truth.decisions)
+        advantages, tokens = zip(*(replicate[estimator.setting] for replicate in replicates), strict=True)
         # Whether this is CDPR as the settings have it: the varied setting has the value that they give it.
         default = estimator.name == "cdpr" and estimator.value == attrgetter(estimator.sweep)(settings.credit)
         row = {"estimator": estimator.name, "sweep": estimator.sweep, "value": estimator.value, "default": default}
-        errors = measure_errors(np.array([advantages for advantages, _ in estimates]), truth)
-        rows.append(row | errors | {"tokens_per_decision": tokens_per_decision})
+        errors = measure_errors(np.array([list_advantages(truth, values) for values in advantages]), truth)
+        rows.append(row | errors | {"tokens_per_decision": sum(tokens) / len(replicates) / len(truth)})
     return {
-        "decisions": len(truth.decisions),
-        "states": len({groups[group][episode].states[turn].key for group, episode, turn in truth.decisions}),
+        "decisions": len(truth),
+        "states": truth.state.nunique(),
         "truth_rms": float((truth.advantage**2).mean() ** 0.5),
         "truth_error_mean": float(truth.error.mean()),
         "cases": len(cases),
@@ -111,16 +108,18 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     }
 
 
-def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
-    """Measure the errors of ``estimates`` [replicates, decisions] against the true advantages. Returns measures of
-    error by name, in units of utility (``variance`` in their square), except for correlation and share.
+def measure_errors(estimates: np.ndarray, truth: pd.DataFrame) -> dict[str, float]:
+    """Measure the errors of ``estimates`` [replicates, decisions] against the true advantages (:func:`measure_truth`).
+    Returns measures of error by name, in units of utility (``variance`` in their square), except for correlation and
+    share.
 
     ``bias`` is the mean error over decisions, in which errors of opposite sign cancel, and ``bias_error`` its standard
-    error over cases. ``bias_examinations`` is the same mean over requests alone, ``bias_diagnoses`` over diagnoses
-    alone. ``bias_rms`` is the root mean square of the bias of single decisions. ``variance`` is the variance between
-    replicates, a mean over decisions; ``rmse`` the root mean square error. ``rank_correlation`` is Spearman's
-    correlation with the true advantages. ``right_signs`` is the share of estimates with the true sign, among the
-    decisions whose true sign is known: the advantage is more than two standard errors from 0.
+    error over cases (0 for a single case). ``bias_examinations`` is the same mean over requests alone,
+    ``bias_diagnoses`` over diagnoses alone. ``bias_rms`` is the root mean square of the bias of single decisions.
+    ``variance`` is the variance between replicates, a mean over decisions; ``rmse`` the root mean square error.
+    ``rank_correlation`` is Spearman's correlation with the true advantages (0 where either is constant).
+    ``right_signs`` is the share of estimates with the true sign, among the decisions whose true sign is known: the
+    advantage is more than two standard errors from 0. A mean or share of nothing is 0.
 
     How ``bias_rms`` is freed from noise: an error is the bias of its decision, plus the noise of the estimate, plus
     that of the measured truth. The three are independent, so the mean squared error is the sum of mean squared bias,
@@ -129,70 +128,42 @@ def measure_errors(estimates: np.ndarray, truth: Truth) -> dict[str, float]:
     All replicates have the same episodes. So errors that come from the choice of these episodes count as bias of a
     decision and in ``rmse``, not in ``variance``.
     """
-    errors = estimates - truth.advantage
-    bias = errors.mean(axis=0)  # of each decision
-    square = float((errors**2).mean())
-    variance = float(estimates.var(axis=0, ddof=1).mean())
+    by_replicate = pd.DataFrame(estimates.T)  # a row per decision
+    errors = by_replicate.sub(truth.advantage, axis=0)
+    bias = errors.mean(axis=1)  # of each decision
+    square = float((errors**2).to_numpy().mean())
+    variance = float(by_replicate.var(axis=1).mean())
     noise_of_truth = float((truth.error**2).mean())
-    is_known = np.abs(truth.advantage) > 2 * truth.error
-    return {
-        "bias": float(bias.mean()),
-        "bias_error": clustered_error(bias, [group for group, _, _ in truth.decisions]),
-        "bias_examinations": _mean_or_zero(bias[~truth.ends]),
-        "bias_diagnoses": _mean_or_zero(bias[truth.ends]),
+    has_right_sign = np.sign(by_replicate).eq(np.sign(truth.advantage), axis=0)
+    measures = {
+        "bias": bias.mean(),
+        "bias_error": clustered_error(bias, truth.group),
+        "bias_examinations": bias[~truth.ends].mean(),
+        "bias_diagnoses": bias[truth.ends].mean(),
         "bias_rms": max(0.0, square - variance - noise_of_truth) ** 0.5,  # the difference of estimates may be below 0
         "variance": variance,
         "rmse": square**0.5,
-        "rank_correlation": float(np.mean([rank_correlation(replicate, truth.advantage) for replicate in estimates])),
-        "right_signs": _mean_or_zero((np.sign(estimates) == np.sign(truth.advantage))[:, is_known]),
+        "rank_correlation": by_replicate.rank().corrwith(truth.advantage.rank()).fillna(0.0).mean(),
+        "right_signs": has_right_sign[truth.advantage.abs() > 2 * truth.error].mean().mean(),
     }
+    return {name: 0.0 if np.isnan(value) else float(value) for name, value in measures.items()}
 
 
-def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Compute Spearman's correlation of two arrays of one length. It is 0 where one of them is constant."""
-    from scipy.stats import rankdata
-
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return 0.0
-    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
-
-
-def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
+def clustered_error(values: pd.Series, clusters: pd.Series) -> float:
     """Compute the standard error of the mean of ``values``, which depend on each other within clusters. ``clusters``
     has for each value the number of its cluster. Returns 0 for a single cluster."""
-    count = len(set(clusters))
-    if count < 2:
-        return 0.0
-    sums = np.bincount(clusters, weights=values - values.mean())  # of the deviations from the mean, by cluster
-    return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(values))
-
-
-def _mean_or_zero(values: np.ndarray) -> float:
-    """Average values; returns 0 where there are none."""
-    return float(values.mean()) if values.size else 0.0
+    sums = (values - values.mean()).groupby(clusters).sum()  # of the deviations from the mean, by cluster
+    count = len(sums)
+    return float(((sums**2).sum() * count / (count - 1)) ** 0.5 / len(values)) if count > 1 else 0.0
 
 
 # True advantages
 
 
-class Truth(NamedTuple):
-    """Groups of episodes, one group per case, with the true advantages of their decisions.
-
-    ``decisions`` has the indices (group, trajectory, decision) of each decision that was not forced. The arrays are in
-    this order, shape [decisions]: ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility,
-    ``error`` its standard error. ``ends`` is True where the action is a diagnosis, which ends the episode.
-    """
-
-    groups: Sequence[Group]
-    decisions: Sequence[tuple[int, int, int]]
-    advantage: np.ndarray
-    error: np.ndarray
-    ends: np.ndarray
-
-    def flatten(self, values: Sequence[Sequence[Sequence[float | None]]]) -> np.ndarray:
-        """Turn values [group][trajectory][decision] into an array in the order of ``decisions``. None, for a decision
-        without a value, becomes 0, as in training."""
-        return np.array([values[group][episode][turn] or 0.0 for group, episode, turn in self.decisions])
+def list_advantages(truth: pd.DataFrame, values: Sequence[Sequence[Sequence[float | None]]]) -> list[float]:
+    """List ``values`` [group][episode][turn] in the order of the decisions of ``truth``. None, for a decision without a
+    value, becomes 0, as in training."""
+    return [values[g][i][t] or 0.0 for g, i, t in zip(truth.group, truth.episode, truth.turn, strict=True)]
 
 
 def utility_of(settings: Settings) -> ReturnOf:
@@ -215,19 +186,23 @@ async def sample_groups(
 
 async def measure_truth(
     settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group]
-) -> Truth:
+) -> pd.DataFrame:
     """Measure the true advantages of the decisions of ``groups``, from ``analysis.truth`` continuations of every state
-    to the end of the episode. Forced diagnoses are no choice and are left out."""
-    rows = []  # for each decision: its indices, advantage, standard error, and whether it ends the episode
+    to the end of the episode. Forced diagnoses are no choice and are left out.
+
+    Returns a row per decision, with the columns ``group``, ``episode`` and ``turn``, its indices; the key of its
+    ``state``; ``advantage``, A(s, a) = Q(s, a) - V(s) under the policy in units of utility, and its standard ``error``;
+    and ``ends``, whether the action is a diagnosis, which ends the episode.
+    """
+    rows = []
     for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
         by_trajectory = await true_advantages(draws, group, settings.analysis.truth, utility_of(settings))
         for i, (trajectory, (advantages, errors)) in enumerate(zip(group, by_trajectory, strict=True)):
             free_steps = trajectory.steps[:-1] if trajectory.forced else trajectory.steps
-            for t, step in enumerate(free_steps):
-                rows.append(((g, i, t), advantages[t], errors[t], step.observation.kind == "end"))
-    decisions, all_advantages, all_errors, ends = zip(*rows, strict=True)
-    return Truth(groups, decisions, np.array(all_advantages), np.array(all_errors), np.array(ends))
+            rows += [(g, i, t, trajectory.states[t].key, advantages[t], errors[t], step.observation.kind == "end")
+                     for t, step in enumerate(free_steps)]  # fmt: skip
+    return pd.DataFrame(rows, columns=["group", "episode", "turn", "state", "advantage", "error", "ends"])
 
 
 async def true_advantages(
@@ -265,7 +240,7 @@ class Estimator(NamedTuple):
     """An estimator of advantages whose errors are measured.
 
     ``name`` is ``cdpr``, ``cdpr_scored`` (CDPR with scored verdicts) or ``vineppo``. ``sweep`` is the name of the
-    setting that is varied, and ``value`` the value that it has here. ``setting`` is what :meth:`Replicate.estimate`
+    setting that is varied, and ``value`` the value that it has here. ``setting`` is what :func:`estimate`
     takes: all settings ``credit`` of CDPR, or VinePPO's number of continuations.
     """
 
@@ -340,37 +315,22 @@ class CachedPolicy(Policy):
         return self.policy.name_start(turn)
 
 
-@dataclass(frozen=True)
-class Replicate:
-    """Estimates the advantages of the decisions of ``truth`` with random numbers of its own, which ``seed`` fixes. Each
-    method returns the advantages, an array [decisions], and the number of tokens of all replies that they take, also
-    of those that ``policy`` had generated for another estimator before."""
-
-    settings: Settings
-    environment: DiagnosticEnvironment
-    policy: Policy
-    truth: Truth
-    seed: int
-
-    async def estimate(self, setting: Credit | int) -> tuple[np.ndarray, int]:
-        """Estimate the advantages by CDPR under these settings, or by VinePPO with this number of continuations."""
-        return await (self.vineppo(setting) if isinstance(setting, int) else self.cdpr(setting))
-
-    async def cdpr(self, credit: Credit) -> tuple[np.ndarray, int]:
-        """Estimate the advantages by the process reward R_proc of CDPR. The policy both proposes actions and continues
-        after them."""
-        process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
-        reports = await process.score(self.truth.groups, iteration=0)
+async def estimate(
+    settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group], seed: int,
+    setting: Credit | int,
+) -> tuple[Sequence[Sequence[Sequence[float | None]]], int]:  # fmt: skip
+    """Estimate the advantages of the decisions of ``groups`` with random numbers that ``seed`` fixes: by the process
+    reward R_proc of CDPR under these settings, where the policy both proposes actions and continues after them; or as
+    VinePPO does with this number of continuations, r + V(s') - V(s), with V from continuations of each state to the end
+    of the episode. Returns them [group][trajectory][decision], and the number of generated tokens."""
+    if not isinstance(setting, int):
+        process = ProcessReward(environment, policy, policy, setting, settings.utility, seed)
+        reports = await process.score(groups, iteration=0)
         tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
-        return self.truth.flatten([report.process for report in reports]), tokens
-
-    async def vineppo(self, count: int) -> tuple[np.ndarray, int]:
-        """Estimate the advantages as VinePPO does: r + V(s') - V(s), with V from ``count`` continuations of each state
-        to the end of the episode."""
-        return_of, groups = utility_of(self.settings), self.truth.groups
-        # The seed and the stream (purpose and iteration) of CDPR's own draws, so that both estimators share replies.
-        draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
-        calls = [state_values(draws[g], group, range(count), return_of) for g, group in enumerate(groups)]
-        values = await asyncio.gather(*calls)
-        advantages = [group_advantages(group, values[g], return_of) for g, group in enumerate(groups)]
-        return self.truth.flatten(advantages), sum(d.tokens for d in draws)
+        return [report.process for report in reports], tokens
+    return_of = utility_of(settings)
+    # The seed and the stream (purpose and iteration) of CDPR's own draws, so that both estimators share replies.
+    draws = [Draws(environment, policy, seed, ("actor", 0)) for _ in groups]
+    calls = [state_values(d, group, range(setting), return_of) for d, group in zip(draws, groups, strict=True)]
+    values = zip(groups, await asyncio.gather(*calls), strict=True)
+    return [group_advantages(group, of_group, return_of) for group, of_group in values], sum(d.tokens for d in draws)
