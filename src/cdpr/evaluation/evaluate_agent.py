@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +24,7 @@ from ..environment.opening import check_judges, open_environment, open_second_ju
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
 from ..environment.utility import count_tests, utility
-from ..files import replacing
+from ..files import parse_yaml, replacing, shipped_text
 from ..job import Job
 from ..llm.agent_model import Meter, is_same_model, metering
 from ..llm.guard import disclosure_tags
@@ -151,27 +151,15 @@ def _skip_rows(file: BinaryIO, note_ids: Sequence[str], decoding: Decoding) -> b
     return False
 
 
-def _list_warnings(settings: Settings, rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    """Yield a sentence for each thing that went wrong without an error: calls without an answer, cut prompts, cut
-    results, and failures of judges. Yields nothing where all went well."""
+def _list_warnings(settings: Settings, rows: Sequence[EvaluationRow]) -> list[str]:
+    """List a sentence for each thing that went wrong without an error: calls without an answer, cut prompts, cut
+    results, and failures of judges. Empty where all went well."""
     fields = ("calls", "silent", "too_long", "refused", "failed", "cut", "cut_results")
-    count = {name: sum(getattr(row, name) for row in rows) for name in fields}
-    if count["silent"]:
-        yield (
-            f"{count['silent']:,} of {count['calls']:,} calls returned no word, {count['too_long']:,} of them because "
-            "the conversation was too long for the model (give its server a longer context), "
-            f"{count['refused']:,} because it was refused, {count['failed']:,} for an unknown reason"
-        )
-    if count["cut"]:
-        limit = settings.policy.max_prompt_tokens
-        yield (
-            f"{count['cut']:,} of {count['calls']:,} prompts were cut: raise policy.max_prompt_tokens ({limit}) where "
-            "a policy acts, else give the server a longer context (num_ctx or OLLAMA_CONTEXT_LENGTH of Ollama)"
-        )
-    if count["cut_results"]:
-        yield f"{count['cut_results']:,} results were cut to environment.prompt.max_observation_chars"
-    if failures := failures_of_judges(rows):
-        yield f"WARNING: {failures}"
+    counts = {name: sum(getattr(row, name) for row in rows) for name in fields}
+    texts = parse_yaml(shipped_text(__package__, "warnings.yaml"))
+    warnings = [texts[name].format(limit=settings.policy.max_prompt_tokens, **counts) for name in texts if counts[name]]
+    failures = failures_of_judges(rows)
+    return [*warnings, f"WARNING: {failures}"] if failures else warnings
 
 
 async def run_metered(

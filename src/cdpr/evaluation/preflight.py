@@ -51,8 +51,9 @@ def check_headroom(settings: Settings, job: Job) -> None:
 
     The file has under ``rows`` what was measured, a row per data set and decoding (:func:`measure_headroom`,
     :func:`measure_resolution`), and beside it the results of :func:`judge_experiment`. ``warm_start`` and ``immediate``
-    are in-domain mean utilities of the policy before training: with its own choices, sampled as in training, and where
-    it has to diagnose at once. ``unavailable`` are, by data set, the reasons why the exact posterior is not known.
+    are in-domain mean utilities of the policy before training: with its own choices, and where it has to diagnose at
+    once, in sampled episodes, as in training, or in greedy ones where none were sampled. ``unavailable`` are, by data
+    set, the reasons why the exact posterior is not known.
     """
     rows, unavailable, utility = list[dict[str, Any]](), dict[str, str](), dict[str, float]()
     for dataset in BENCHMARKS:

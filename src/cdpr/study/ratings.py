@@ -87,7 +87,7 @@ def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> 
 
 def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> tuple[Ratings, list[str]]:
     """Read the forms at ``paths`` and compare them with ``items``, which were to be rated. Returns their ratings, and
-    one line for each problem. With ``allow_missing`` a missing rating is no problem."""
+    one line for each problem. With ``allow_missing`` a missing rating is no problem. Raises as :func:`list_files`."""
     problems, forms = list[str](), list[Form]()
     for path in list_files(paths):
         try:
