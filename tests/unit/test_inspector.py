@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ from cdpr.report.methods import DATASETS
 from cdpr.report.report_page import write_report
 from cdpr.seeding import derive_seed, stratified_sample
 from cdpr.settings import Settings
-from cdpr.study.records import StateMeans, state_digest, write_lines
+from cdpr.study.records import state_digest
 from cdpr.study.rubric import dimensions
 
 RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
@@ -58,9 +59,9 @@ class World:
         return read_data(self.site, f"data/{run}.{DATASET}")
 
 
-def rated(settings: Settings, case: CaseRecord) -> StateMeans:
+def rated(settings: Settings, case: CaseRecord) -> dict:
     """What raters gave a run for what it would do before anything is known of a case."""
-    return StateMeans(
+    return dict(
         state=state_digest(settings, case, State(case)), dataset=DATASET,
         note_id=public_text(settings, case, case.note_id),
         turn=0, source=RUN, run=OTHER, kind="request", action="Chest X-ray",
@@ -97,7 +98,8 @@ def made(
         file.write_bytes(gzip.compress("".join(one.model_dump_json() + "\n" for one in credited).encode()))
         credit = credit or {one.case: one for one in read_credit(file)}
     places["study"] = folder / "study" / "means.jsonl"
-    write_lines(places["study"], [rated(settings, cases[1])] if study else [])
+    places["study"].parent.mkdir(parents=True, exist_ok=True)
+    places["study"].write_text(json.dumps(rated(settings, cases[1])) + "\n" if study else "", encoding="utf-8")
     write_inspector(
         settings, Job("write_inspector", "0" * 16, {**places, "results": folder}, {"site": folder / "inspector"})
     )
@@ -482,8 +484,8 @@ def test_an_examination_has_one_name_on_the_site(toy_case):
 def test_a_link_by_digest_finds_a_credentialed_case_whose_text_is_shown(tmp_path, toy_case):
     here = made(tmp_path / "open", toy_case, credentialed=True, inspector={"credentialed": True})
     line = rated(here.settings, here.cases[1])
-    assert line.note_id != "T-1"
-    with opened(here.site, tmp_path, run=RUN, dataset=DATASET, case=line.note_id, decoding="greedy", turn=0) as page:
+    assert line["note_id"] != "T-1"
+    with opened(here.site, tmp_path, run=RUN, dataset=DATASET, case=line["note_id"], decoding="greedy", turn=0) as page:
         assert place(page)["case"] == "T-1"
         assert "Chest X-ray" in page.js("document.getElementById('detail').textContent")
 

@@ -40,11 +40,11 @@ from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
 from cdpr.study.analysis import Analysis, analyse_study
 from cdpr.study.blinding import Items, Key, blind
-from cdpr.study.forms import describe_action, make_forms, protocol, write_forms
+from cdpr.study.forms import form_words, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.proposals import hide_models, model_names, propose, propose_actions, rebuild_state, remove_action
 from cdpr.study.ratings import PHYSICIAN, SIMULATED, check_ratings, read_ratings, write_ratings
-from cdpr.study.records import Content, Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
+from cdpr.study.records import Content, Proposal, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allot, make_record, sample_states
 from cdpr.study.simulated import simulate_ratings, simulate_scores
@@ -225,9 +225,8 @@ def test_a_reply_of_repeated_verbs_proposes_nothing():
 
     environment = DiagnosticEnvironment(SETTINGS.environment)
     proposal = asyncio.run(propose(SETTINGS, environment, Stuck(), "r", environment.initial(a_case(1)), "d"))
-    assert (proposal.kind, proposal.action) == ("unreadable", "") and describe_action(
-        proposal
-    ) == "(no readable action)"
+    assert (proposal.kind, proposal.action) == ("unreadable", "")
+    assert form_words().action(proposal) == "(no readable action)"
 
 
 def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(study):
@@ -446,7 +445,7 @@ def test_the_check_of_returned_forms_allows_what_the_settings_allow(study, tmp_p
 
 
 def test_a_price_of_nothing_is_explained():
-    orders = {usd: describe_action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
+    orders = {usd: form_words().action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
     assert orders == {0.0: "Order: CBC (USD 0.00: obtained already, or free of charge)", 3.5: "Order: CBC (USD 3.50)"}
 
 
@@ -551,10 +550,10 @@ def test_the_analysis_is_of_the_ratings(study):
     for content, runs in key.runs.items():
         for run in runs:
             scores[run].append(np.mean([back[rater][content][name] for rater in back]))
-    lines = read_lines(study.folder / "means.jsonl", StateMeans)
-    assert np.mean([line.means[name] for line in lines if line.run == "random"]) == pytest.approx(
-        np.mean(scores["random"])
-    ) and {line.state for line in lines} == {state.digest for state in study.states}
+    lines = [json.loads(line) for line in (study.folder / "means.jsonl").read_text("utf-8").splitlines()]
+    of_random = [line["means"][name] for line in lines if line["run"] == "random"]
+    assert np.mean(of_random) == pytest.approx(np.mean(scores["random"]))
+    assert {line["state"] for line in lines} == {state.digest for state in study.states}
     for run in RUNS:
         assert found.scores[name][run].value == pytest.approx(np.mean(scores[run]))
         assert found.scores[name][run].low <= np.mean(scores[run]) <= found.scores[name][run].high

@@ -2,6 +2,7 @@
 proposal."""
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from . import statistics
 from .blinding import Items, Key
 from .methods import all_synthetic
 from .ratings import PHYSICIAN, Ratings, read_ratings
-from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
+from .records import Record, StudyError, StudyState, read_lines
 from .rubric import SCALE, dimensions
 
 # P-values after Holm's correction over the dimensions, each with the name of the p-value that it corrects.
@@ -132,7 +133,7 @@ def analyse_study(settings: Settings, job: Job) -> None:
         study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
         cases=len(set(cases)), synthetic=all_synthetic(settings),
     )  # fmt: skip
-    lines: Iterable[StateMeans] = ()
+    lines: Iterable[dict[str, Any]] = ()
     if path := job.inputs.get("ratings"):
         ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
         if settings.study.ratings and ratings.kind != PHYSICIAN:
@@ -142,7 +143,7 @@ def analyse_study(settings: Settings, job: Job) -> None:
         about_raters = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
         analysis = analysis.model_copy(update=about_raters | analyse_scores(settings, states, scores, proposals))
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
-    write_lines(job.out["means"], lines)
+    write_text(job.out["means"], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     alphas = {f"alpha/{name}": alpha.value for name, alpha in analysis.alpha.items()}
     job.metrics.update({name: value for name, value in alphas.items() if value is not None})
     job.tags["raters"] = analysis.kind or "none yet"
@@ -168,17 +169,17 @@ def frame_scores(ratings: Ratings, items: Items, key: Key) -> tuple[pd.DataFrame
     return scores, proposals.set_index(["run", "state"]).reindex(key.compared, level="run")
 
 
-def _list_means(states: Sequence[StudyState], items: Items, proposals: pd.DataFrame) -> Iterator[StateMeans]:
-    """Yield the mean scores of each run at each state, one record for each."""
-    runs = proposals.index.unique("run")
-    for state, run in itertools.product(states, runs):
+def _list_means(states: Sequence[StudyState], items: Items, proposals: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the mean scores of each run at each state, one JSON object for each: the state with where it is from, the
+    run with the kind and name of its action, and ``means`` over raters by dimension, None without a rating."""
+    for state, run in itertools.product(states, proposals.index.unique("run")):
         row = proposals.loc[run, state.digest]
         content = items.contents[row["content"]]
         means = {name: None if np.isnan(row[name]) else float(row[name]) for name in dimensions()}
-        yield StateMeans(
-            state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn, source=state.source,
-            run=run, kind=content.kind, action=content.action, means=means,
-        )  # fmt: skip
+        yield {
+            "state": state.digest, "dataset": state.dataset, "note_id": state.note_id, "turn": state.turn,
+            "source": state.source, "run": run, "kind": content.kind, "action": content.action, "means": means,
+        }  # fmt: skip
 
 
 def analyse_scores(

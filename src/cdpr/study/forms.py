@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,11 @@ from ..settings.schema import Study
 from . import templates
 from .blinding import Items, Page, blind
 from .methods import all_synthetic, left_out
-from .records import Content, Finding, Proposal, StudyState, read_lines
+from .records import Content, Proposal, StudyState, read_lines
 from .rubric import dimensions, rubric
 from .statistics import LEVEL, TARGET, states_needed
 
 SYNTHETIC = "Synthetic cases: they describe no real patient."
-# What the heading of an earlier request says where it brought no new result, by the kind of the answer.
-_NO_RESULT = {"unavailable": "not available", "repeat": "asked again", "invalid": "an unreadable order",
-              "over_budget": "refused: over the budget"}  # fmt: skip
 # Rows of the table of power: standard deviations of the difference between two methods' mean scores, in points.
 _STANDARD_DEVIATIONS = (0.5, 0.75, 1.0, 1.25, 1.5)
 _MINUTES_PER_CARD = 1.5  # an estimate, for the plan of a rater's work
@@ -47,40 +45,11 @@ def make_forms(settings: Settings, job: Job) -> None:
           f"{len(dimensions()) * count} ratings each")  # fmt: skip
 
 
-# The words of a form
-
-
-def describe_finding(finding: Finding) -> str:
-    """Write the heading of a request that was made before: the examination with its price, or with the reason why there
-    is no result. For example ``Lactate (USD 11.59)`` or ``Lactate: not available``."""
-    if finding.kind == "result":
-        return f"{finding.examination or 'Order'} (USD {finding.usd:.2f})"
-    reason = _NO_RESULT[finding.kind]
-    return f"{finding.examination}: {reason}" if finding.examination else reason.capitalize()
-
-
-def describe_reasoning(content: Content) -> str:
-    """Write the reasoning of a proposal. A proposal without one gets a note in its place, with the diagnosis that the
-    method gives when it must diagnose, if that is known."""
-    if content.reasoning:
-        return content.reasoning
-    if content.leaning:
-        return f"(no words) Working diagnosis: {content.leaning}"
-    if content.kind == "diagnosis":
-        return "(no words) Working diagnosis: as below"
-    return "(none was given)"
-
-
-def describe_action(content: Content) -> str:
-    """Write the action of a proposal: ``Order: Lactate (USD 11.59)``, ``Stop and diagnose: Sepsis``, or a note that it
-    cannot be read."""
-    if content.kind == "request":
-        price = f"USD {content.usd:.2f}" if content.usd else "USD 0.00: obtained already, or free of charge"
-        return f"Order: {content.action} ({price})"
-    return f"Stop and diagnose: {content.action}" if content.kind == "diagnosis" else "(no readable action)"
-
-
-# Files
+@cache
+def form_words() -> Any:
+    """Return the functions ``finding``, ``reasoning`` and ``action``, which write the words of a form by the template
+    ``words.txt``: ``Lactate: not available``, ``Order: Lactate (USD 11.59)``."""
+    return environment(templates).get_template("words.txt").module
 
 
 def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice: str) -> None:
@@ -99,12 +68,12 @@ def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice
 def _page_data(page: Page, state: StudyState, contents: Mapping[str, Content]) -> dict[str, Any]:
     """Collect the texts of one page of a form, as JSON values: the presentation of the patient, the earlier requests
     with their results, and the proposals."""
-    cards = []
+    words, cards = form_words(), []
     for card in page.cards:
         content = contents[card.content]
-        reasoning, action = describe_reasoning(content), describe_action(content)
-        cards.append({"code": card.code, "letter": card.letter, "reasoning": reasoning, "action": action})
-    findings = [{"head": describe_finding(finding), "text": finding.text} for finding in state.found]
+        texts = {"reasoning": words.reasoning(content), "action": words.action(content)}
+        cards.append({"code": card.code, "letter": card.letter} | texts)
+    findings = [{"head": words.finding(finding), "text": finding.text} for finding in state.found]
     return {"patient": state.presentation, "found": findings, "cards": cards}
 
 

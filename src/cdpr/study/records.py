@@ -92,26 +92,6 @@ class Proposal(Content):
     run: str
 
 
-class StateMeans(Record):
-    """The mean scores of one run at one state.
-
-    - ``means``: means over raters by dimension, None without a rating.
-    - ``state``: the digest of the state.
-    - ``dataset``, ``note_id``, ``turn``, ``source``: copied from its :class:`StudyState`.
-    - ``kind``, ``action``: copied from the :class:`Content` of the ``run``.
-    """
-
-    state: str
-    dataset: str
-    note_id: str
-    turn: NonNegativeInt
-    source: str
-    run: str
-    kind: str
-    action: str
-    means: dict[str, float | None]
-
-
 Line = TypeVar("Line", bound=Record)
 
 

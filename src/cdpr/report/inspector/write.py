@@ -16,7 +16,6 @@ from ...evaluation.row import public_text, read_rows
 from ...job import Job
 from ...pseudonym import pseudonym
 from ...settings import Settings
-from ...study.records import StateMeans, read_lines
 from ..methods import DATASETS, is_synthetic, notices, source_of, tier_mark, why_unfit
 from ..provenance import check_provenance
 from . import site
@@ -41,8 +40,9 @@ def write_inspector(settings: Settings, job: Job) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _SITE:
         (folder / name).write_bytes(resources.files(site).joinpath(name).read_bytes())
-    means = read_lines(job.inputs["study"], StateMeans) if "study" in job.inputs else []
-    rated = {state.state for state in means}
+    study = job.inputs["study"].read_text(encoding="utf-8") if "study" in job.inputs else ""
+    means = [json.loads(line) for line in study.splitlines()]
+    rated = {line["state"] for line in means}
     datasets: list[Fields] = []
     views: list[Fields] = []
     for dataset, label in DATASETS.items():
@@ -62,10 +62,10 @@ def write_inspector(settings: Settings, job: Job) -> None:
     print(f"{job.metrics['decisions']:.0f} decisions of {len(views)} evaluations: open index.html")
 
 
-def _study_fields(settings: Settings, means: Iterable[StateMeans], hidden: Collection[str]) -> list[Fields]:
+def _study_fields(settings: Settings, means: Iterable[Fields], hidden: Collection[str]) -> list[Fields]:
     """Return the mean scores of the expert study as JSON values, one per rated state and run. On ``hidden`` data sets
     the actions are pseudonyms."""
-    lines = [state.model_dump(exclude={"kind"}) for state in means]
+    lines = [{name: value for name, value in line.items() if name != "kind"} for line in means]
     for line in lines:
         if line["dataset"] in hidden:
             line["action"] = pseudonym(settings.paths.state, line["action"])
