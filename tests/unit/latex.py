@@ -10,7 +10,7 @@ BOOKTABS = shutil.which("kpsewhich") and not subprocess.call(["kpsewhich", "book
 def compile_latex(body: str, folder: Path) -> None:
     """Check that a document with ``body`` compiles in ``folder``."""
     if shutil.which("pdflatex") and BOOKTABS:
-        source = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n%s\\end{document}\n"
+        source = "\\documentclass{article}\\usepackage{booktabs,longtable}\\begin{document}\n%s\\end{document}\n"
         (folder / "t.tex").write_text(source % body)
         command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "t.tex"]
         done = subprocess.run(command, cwd=folder, capture_output=True, check=False)

@@ -22,7 +22,7 @@ from cdpr.ingest.attrition import Attrition
 from cdpr.job import Job
 from cdpr.report import layout, style
 from cdpr.report.data_card import write_data_card
-from cdpr.report.sample_case import _case_table, examination_rows
+from cdpr.report.sample_case import case_rows, examination_rows
 from cdpr.report.table import Column, Sheet, Table, to_markdown
 from cdpr.settings import parse_settings
 
@@ -174,8 +174,8 @@ def test_a_data_card(tmp_path, hostile_case):
 
 def test_a_sample_case(hostile_case):
     settings = parse_settings({})
-    examinations = layout.table(settings, "sample_case.examinations", examination_rows(hostile_case))
-    for _, table in (_case_table(settings, hostile_case, 1), examinations):
+    for name, rows in {"case": case_rows(hostile_case, 1), "examinations": examination_rows(hostile_case)}.items():
+        _, table = layout.table(settings, f"sample_case.{name}", rows, source="", seed=0)
         assert {len(row) for row in markdown_cells(to_markdown(table))} == {len(table.columns)}
 
 

@@ -36,20 +36,18 @@ def title(settings: Settings, group: str) -> str:
 
 
 def declared_sheet(
-    settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], heading: str = "",
-    printed: Sequence[Table] = (),
-) -> Sheet:  # fmt: skip
+    settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], heading: str = ""
+) -> Sheet:
     """Make a sheet of the tables ``parts``, pairs of heading and table, below the title that ``tables.yaml`` declares
     for their ``group``, or below another ``heading``.
 
-    ``rows`` have the same numbers unformatted, for the CSV, whose columns the group declares too. LaTeX has the tables
-    of ``parts``, or others where ``printed`` gives them.
+    ``rows`` have the same numbers unformatted, for the CSV, whose columns the group declares too.
     """
     declared = _declared()[group]
     keys: list[str] = []
     for column in declared["csv"]:  # a name, or {estimates: ..., prefix: ...}
         keys += [column] if isinstance(column, str) else _estimate_columns(**column)
-    return Sheet(heading or title(settings, group), parts, rows, keys, declared.get("decimals", 6), printed)
+    return Sheet(heading or title(settings, group), parts, rows, keys, declared.get("decimals", 6))
 
 
 def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
@@ -109,7 +107,8 @@ def table(
         table_notes += value if isinstance(value, list) else [note.format(**words)]
     return heading, Table(
         all_columns, rows, caption, notes=[note for note in table_notes if note],
-        label=f"tab:{label}" if label else "", wide=declared.get("wide", True), by=declared.get("by", ""),
+        label=f"tab:{label}" if label else "", by=declared.get("by", ""), wide=declared.get("wide", True),
+        long=declared.get("long", False),
     )  # fmt: skip
 
 

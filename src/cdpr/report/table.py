@@ -85,7 +85,7 @@ Row = dict[str, Any]
 class Table:
     """A table. ``notes`` are sentences below it, and ``label`` is its LaTeX label. With ``by``, neighbouring rows with
     the same value under that key are printed below this value as their heading. ``wide`` tables span both columns of a
-    page."""
+    page; a ``long`` table can break over pages of LaTeX."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -93,6 +93,7 @@ class Table:
     notes: Sequence[str] = ()
     label: str = ""
     wide: bool = True
+    long: bool = False
     by: str = ""
 
     def lines(self) -> Iterator[str | Row]:
@@ -161,7 +162,6 @@ class Sheet:
     """Tables that are written together; ``parts`` are pairs of heading and table.
 
     The CSV holds the columns ``keys`` of ``rows``: the same results as plain numbers, rounded to ``decimals``.
-    ``printed`` are the tables for LaTeX (empty: those of ``parts``).
     """
 
     title: str
@@ -169,14 +169,13 @@ class Sheet:
     rows: Sequence[Row]
     keys: Sequence[str]
     decimals: int = 6
-    printed: Sequence[Table] = ()
 
     def write(self, out: Mapping[str, Path]) -> None:
         """Write the sheet to the paths ``out["csv"]``, ``out["md"]`` and ``out["tex"]``."""
-        printed = self.printed or [table for _, table in self.parts]
+        tables = "\n".join(to_latex(table) for _, table in self.parts)
         write_text(out["csv"], to_csv(self.rows, self.keys, self.decimals))
         write_text(out["md"], markdown_page(self.title, self.parts))
-        write_text(out["tex"], "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)))
+        write_text(out["tex"], "% needs \\usepackage{booktabs,longtable}\n" + tables)
 
 
 # Content of a page of Markdown: a table, a paragraph, a list.
@@ -212,7 +211,8 @@ def to_markdown(block: Block) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Return a table as a LaTeX ``table`` environment. It needs the package booktabs."""
+    """Return a table as a LaTeX ``table`` or ``longtable`` environment, which needs the packages booktabs and
+    longtable."""
     # LaTeX itself has braces everywhere, so this template's tags are <% %>, << >> and <# #>.
     tags = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
             "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
