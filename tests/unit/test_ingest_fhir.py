@@ -263,6 +263,18 @@ def test_equal_numbers_in_two_bundles_are_two_patients(tmp_path):
     assert not any("Doe" in record.model_dump_json() for record in records), "a file may bear the patient's name"
 
 
+def test_bundles_in_one_list_are_bundles_of_their_own(tmp_path):
+    bundles = []
+    for name in ("Lipase", "Amylase"):
+        bundles.append(
+            json.loads((write(tmp_path / name, [*basis(), observation(name, 30)]) / "bundle.json").read_text())
+        )
+    (tmp_path / "all.json").write_text(json.dumps(bundles))
+    records, _ = read(tmp_path / "all.json")
+    assert len({record.note_id for record in records}) == 2
+    assert sorted("Lipase" in record.key_pertinent_results_dict for record in records) == [False, True]
+
+
 def test_the_pages_of_an_export_belong_together(tmp_path):
     """Each page is a bundle, which refers to resources of others; a system may not know the state of a result."""
     whole, _ = only(write(tmp_path / "whole", [*basis(), observation("Lipase", 30)]))

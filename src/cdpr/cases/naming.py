@@ -63,7 +63,7 @@ class Meaning:
     modality (``ct``), ``biopsy``, ...; or one of :data:`PHYSICAL` for a vital sign or an examination at the bedside
     (``Abdominal exam``). It is empty where no class is known or needed. ``whole`` is True if every word of the name was
     understood. ``quantities`` are names of quantities, one for each of the ``terms``: the quantity of this examination
-    that is meant, empty where the whole examination is.
+    that is meant, an empty text where the whole examination is. Without any, all are meant as a whole.
     """
 
     terms: tuple[Term, ...] = ()
@@ -326,9 +326,9 @@ def _respell(name: str) -> str:
 
 @functools.cache
 def _index_by_words() -> dict[frozenset[str], Meaning | None]:
-    """Index the examinations by the set of words of each of their names; None where two examinations share a set. A
-    name wins over an alias, an alias over a part; for each of these, all words of a name win over its words without
-    "blood"."""
+    """Index the meanings of all known names by the set of their words; None where names of two examinations share a
+    set. Of two quantities of one examination with the same words the first is meant. A name wins over an alias, an
+    alias over a part; for each of these, all words of a name win over its words without "blood"."""
     index: dict[frozenset[str], Meaning | None] = {}
     # From names to parts; entries of an earlier round are not replaced.
     for rank, left_out in itertools.product(_names_by_rank(), (frozenset[str](), BLOOD)):

@@ -63,8 +63,9 @@ class Price:
 class Catalogue:
     """Finds the :class:`Price` of an examination by any spelling of its name.
 
-    ``prices`` and ``paper`` (the paper's prices in US dollars) are by the canonical name of an examination,
-    ``overrides`` (the user's prices, see :func:`with_overrides`) by normalised name.
+    ``prices`` are by the canonical name of an examination, or of a quantity that has a billing code of its own.
+    ``paper`` (the paper's prices in US dollars) are by that of an examination, ``overrides`` (the user's prices, see
+    :func:`with_overrides`) by normalised name.
     """
 
     prices: Mapping[str, Price]
@@ -91,12 +92,12 @@ class Catalogue:
         return replace(override, group=override.group or (price.group if price.how == "analyte" else None))
 
     def total(self, sense: Meaning) -> Price | None:
-        """Return the sum of the prices of all examinations in a meaning, in US dollars, rounded to cents; None where it
-        has no examination, or one of them has no price."""
+        """Return the sum of the prices of all examinations in a meaning, in US dollars, rounded to cents. Where a
+        single quantity of an examination is meant, and has a price of its own, this counts instead. None where the
+        meaning has no examination, or one of them has no price."""
         panels = [self.prices[term.name] for term in sense.terms if term.name in self.prices]
         if not panels or len(panels) < len(sense.terms):
             return None
-        # The price of the quantity that is meant, if it has one of its own, else of the examination.
         pairs = itertools.zip_longest(sense.quantities, panels)
         prices = [self.prices.get(quantity or "", panel) for quantity, panel in pairs]
         return replace(

@@ -246,7 +246,7 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
             continue
         for element in elements:
             # A digest, because the name of the file may be the patient's.
-            digest = hashlib.sha256(f"{file.name}:{element.line or 1}".encode()).hexdigest()
+            digest = hashlib.sha256(f"{file.name}:{element.line or 1}{element.place}".encode()).hexdigest()
             read(element, f"{digest[:8]}-" if element.text("resourceType") == "Bundle" else "")
     if older := attrition.events[_STU3]:
         attrition.warn(f"{older:,} resources have element names of FHIR STU3; they were read under those of R4")
