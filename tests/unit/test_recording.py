@@ -238,7 +238,7 @@ def test_a_table_is_rebuilt_offline_byte_for_byte(server, cases, tmp_path, monke
     asked = server.count("doctor") - before
     assert asked == 2 * 8 * 2, "two decodings of two turns"
     assert evaluated(settings_of(tmp_path, server.url), cases, "again.jsonl") == live
-    monkeypatch.setitem(sys.modules, "openai", None)  # not even the package is needed
+    monkeypatch.setitem(sys.modules, "httpx2", None)  # not even a client is needed
     assert evaluated(settings_of(tmp_path, NOWHERE, mode="replay"), cases, "replay.jsonl") == live
     assert server.count("doctor") - before == asked
     assert all(row.calls == 2 and row.prompt_tokens == 200 for row in read_rows(tmp_path / "replay.jsonl"))

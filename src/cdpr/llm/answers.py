@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
+import httpx2
+
 from .types import REFUSED, TOO_LONG, Completion, Ids, ModelFailure, Usage, repair_text
 
 # The finish reasons of providers. An unknown one means that the answer may be incomplete.
@@ -56,28 +58,26 @@ def parse_finish_reason(reason: Any) -> Literal["stop", "length", "refusal"]:
 
 
 def read_openai(answer: Any) -> Completion:
-    """Read the completion in an ``answer`` of OpenAI's chat protocol (an object of the package ``openai``). The text of
+    """Read the completion in an ``answer`` of OpenAI's chat protocol (parsed JSON). The text of
     a refused answer is the refusal, if the model wrote one; that of an answer with thoughts alone is empty.
 
     Raises UnfinishedAnswer for an unknown finish reason, and AttributeError, LookupError or TypeError for an answer of
     another form.
     """
-    choice = answer.choices[0]
-    refusal = getattr(choice.message, "refusal", None)
-    finish = parse_finish_reason(choice.finish_reason)
-    if refusal or finish == "refusal":
-        finish, content = "refusal", refusal  # the text that a content filter left over is no answer
-    else:
-        content = choice.message.content  # None: only thoughts, which the server keeps apart
+    choice = answer["choices"][0]
+    message, finish = choice["message"], parse_finish_reason(choice["finish_reason"])
+    content = message.get("content")  # None: only thoughts, which the server keeps apart
+    if message.get("refusal") or finish == "refusal":
+        finish, content = "refusal", message.get("refusal")  # the text that a content filter left over is no answer
     # (), (): neither token ids nor log-probabilities are in the answer.
     return Completion(read_content(content or ""), (), (), finish, read_usage(answer), _read_model_name(answer))
 
 
 def read_anthropic(answer: Any) -> Completion:
-    """Read the completion in an ``answer`` of Anthropic's protocol (an object of the package ``anthropic``). Its text
+    """Read the completion in an ``answer`` of Anthropic's protocol (parsed JSON). Its text
     is empty where the model refused. Raises the same errors as :func:`read_openai`."""
-    finish = parse_finish_reason(answer.stop_reason)
-    text = "".join(block.text for block in answer.content if block.type == "text")
+    finish = parse_finish_reason(answer["stop_reason"])
+    text = "".join(block["text"] for block in answer["content"] if block["type"] == "text")
     if finish == "refusal":  # text before a refusal is no answer
         text = ""
     # (), (): neither token ids nor log-probabilities are in the answer.
@@ -91,10 +91,10 @@ def read_prompt_logprobs(answer: Any) -> Completion:
     prompt; that of the first token is None, since nothing comes before it. Returns a completion whose ``token_ids`` and
     ``logprobs`` are those of all prompt tokens but the first. Raises the same errors as :func:`read_openai`.
     """
-    choice = answer.choices[0]
-    parse_finish_reason(choice.finish_reason)  # only to raise UnfinishedAnswer for an unknown one
+    choice = answer["choices"][0]
+    parse_finish_reason(choice["finish_reason"])  # only to raise UnfinishedAnswer for an unknown one
     # Of each dictionary the first entry, that of the prompt's own token; likelier tokens may follow it.
-    entries = [next(iter(alternatives.items())) for alternatives in choice.prompt_logprobs[1:]]
+    entries = [next(iter(alternatives.items())) for alternatives in choice["prompt_logprobs"][1:]]
     ids = tuple(int(token) for token, _ in entries)
     logprobs = tuple(float(entry["logprob"]) for _, entry in entries)
     # "length" or "stop": the caller only needs a reason that is no refusal.
@@ -127,7 +127,7 @@ def read_content(content: Any) -> str:
 
 def _read_model_name(answer: Any) -> str | None:
     """Read the name of the model from a server's answer; None where the answer has none."""
-    name = getattr(answer, "model", None)
+    name = answer.get("model")
     return repair_text(name) if isinstance(name, str) else None
 
 
@@ -138,12 +138,9 @@ def read_usage(answer: Any) -> Usage | None:
     Anthropic reports tokens read from and written to its cache separately: they are added to the prompt's. Google
     counts the tokens of thoughts only in the total: they are added to the completion's.
     """
-    usage = getattr(answer, "usage", None)
-
-    def count(name: str) -> Any:
-        """Get the number that the server reports under ``name``; None where it is missing."""
-        return getattr(usage, name, None)
-
+    usage = answer.get("usage")
+    counts: Mapping[str, Any] = usage if isinstance(usage, Mapping) else {}
+    count = counts.get
     anthropic = Usage.from_counts(count("input_tokens"), count("output_tokens"))
     if anthropic:
         cached = [count("cache_creation_input_tokens") or 0, count("cache_read_input_tokens") or 0]
@@ -164,14 +161,21 @@ def find_error(answer: Any) -> tuple[int, Any] | None:
     """Find the error in an ``answer`` that arrived with HTTP status 200, as gateways to other providers send them.
     Returns the status code that the error names (500 if it names none) and the error itself; None for an answer without
     an error."""
-    error = getattr(answer, "error", None)
-    if not error and getattr(answer, "choices", None):
-        error = getattr(answer.choices[0], "error", None)
+    choices = answer.get("choices")
+    error = answer.get("error") or (choices[0].get("error") if choices else None)
     if not error:
         return None
     code = str(error.get("code")) if isinstance(error, Mapping) else ""
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else 500  # other codes are words or numbers of the gateway
     return status, error
+
+
+def read_body(response: httpx2.Response) -> Any:
+    """Read the body of an error: parsed JSON, or the text where it is none."""
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return response.text
 
 
 def classify_error(status: int, body: Any) -> Completion | Literal["no money"] | None:

@@ -1,24 +1,23 @@
 """Models on servers: connection, API key, time-outs, retries, and errors that quote no text of a case.
 
-The official packages (``openai``, ``anthropic``) send the requests over a connection of ours, so that credentialed text
-goes only to the checked host. :mod:`.answers` reads answers and errors. After an error of unknown cause the same
-request is sent with harmless words. If the server answers those, the text of the conversation is the cause, and only
-this reply is lost. Otherwise the request is wrong, or the server has a problem.
+A request is a path and a JSON object, which goes over a connection of ours, so that credentialed text goes only to the
+checked host. :mod:`.answers` reads answers and errors. After an error of unknown cause the same request is sent with
+harmless words. If the server answers those, the text of the conversation is the cause, and only this reply is lost.
+Otherwise the request is wrong, or the server has a problem.
 """
 
 import asyncio
-import importlib
+import functools
 import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import httpx2
 
 from ..seeding import derive_seed
-from ..settings import SettingsError
 from ..settings.models import PROVIDERS
 from . import answers
 from .agent_model import current_meter
@@ -39,17 +38,20 @@ _log = logging.getLogger(__name__)
 class _Request(NamedTuple):
     """A request for completions, which may be sent several times.
 
-    - ``send(client)`` sends it and returns the answer as an object of the package.
-    - ``read(answer)`` reads the completions in the answer (see the readers of :mod:`.answers`).
+    - ``path``: where it is sent, behind the model's address; ``body``: what is sent, for JSON.
+    - ``read(answer)`` reads the completions in the answer, parsed JSON (see the readers of :mod:`.answers`).
     - ``most_tokens``: upper bounds of the number of tokens of the prompt and of the answer, for the budget.
-    - ``send_harmless(client)`` sends the same request with other words, to test whether the text of the conversation
-      causes an error. It is None for prompts of token ids.
+    - ``headers``: further headers.
+    - ``harmless``: the same body with other words, to test whether the text of the conversation causes an error. It is
+      None for prompts of token ids.
     """
 
-    send: Callable[[Any], Awaitable[Any]]
+    path: str
+    body: Mapping[str, Any]
     read: Callable[[Any], list[Completion]]
     most_tokens: tuple[int, int]
-    send_harmless: Callable[[Any], Awaitable[Any]] | None = None
+    headers: Mapping[str, str] = {}
+    harmless: Mapping[str, Any] | None = None
 
 
 class _Attempt(NamedTuple):
@@ -70,8 +72,7 @@ class _Attempt(NamedTuple):
 
 
 class ServedModel(Model):
-    """A model at the address ``spec.address``, called through the Python package ``package``. A subclass serves one
-    protocol.
+    """A model at the address ``spec.address``. A subclass serves one protocol.
 
     - The API key is read from the first environment variable in ``keys`` that is set, when a request is sent, and
       stored nowhere. The variables are those of the model's own provider, so that no provider gets another's key.
@@ -84,13 +85,13 @@ class ServedModel(Model):
     - Redirects are not followed. Proxies are used only for open cases on other machines.
     """
 
-    package: ClassVar[str]
     key_names: ClassVar[tuple[str, ...]]  # environment variables with the key of a model that has no entry
+    chat_path: ClassVar[str]  # to which conversations are sent, behind the address
+    headers: ClassVar[Mapping[str, str]] = {}  # of every request
 
     def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
         """Prepare the model; no request is sent. ``tokenizer`` is for prompts of token ids (None: it takes messages
-        alone). Raises SettingsError where the Python package of the protocol is not installed, and where a budget is
-        set although the price of the model is unknown."""
+        alone). Raises SettingsError where a budget is set although the price of the model is unknown."""
         self.spec, self.address, self.tokenizer = spec, spec.address or "", tokenizer
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
@@ -99,34 +100,21 @@ class ServedModel(Model):
         self._last_answer, self._is_silent = 0.0, False
         self._ranks: dict[str, int] = {}  # for each case the number of the server's replica that answers it
         self._problems: set[str] = set()  # the problems that were logged, each once
-        try:
-            self._sdk = importlib.import_module(self.package)
-        except ModuleNotFoundError:
-            problem = f"the package `{self.package}` is not installed"
-            raise SettingsError(f"{self._label}: {problem}: pip install {self.package}") from None
         self._spending = Spending.open(spec, self._label)
-        # Its detailed log would quote questions, even if the environment asks for it.
-        logging.getLogger(self.package).setLevel(logging.WARNING)
 
     def __repr__(self) -> str:
         """The name of the model and its host, for error messages."""
         return f"<{self._label}>"
 
     @abstractmethod
-    def make_client(self, connection: httpx2.AsyncClient) -> Any:
-        """Make the client object of the package (``openai``, ``anthropic``) that sends requests over ``connection``,
-        without retries and keys of its own."""
-
-    @abstractmethod
-    def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation with the ``client`` of :meth:`make_client`; returns the answer as an object of the
-        package, for :meth:`read`."""
+    def chat_body(self, messages: Messages, sampling: Sampling, seed: int) -> dict[str, Any]:
+        """Write the body of a request for one answer to a conversation."""
 
     @staticmethod
     @abstractmethod
     def read(answer: Any) -> Completion:
-        """Read the completion in an answer to a conversation, an object of the package that sent the request. Raises
-        the errors of :func:`~.answers.read_openai`."""
+        """Read the completion in an answer to a conversation, parsed JSON. Raises the errors of
+        :func:`~.answers.read_openai`."""
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample one answer to a conversation for each index in ``samples``, with one request each and a seed of its
@@ -137,10 +125,11 @@ class ServedModel(Model):
             """Make the request for the answer with the index ``sample``."""
             own_seed = derive_seed(seed, sample)
             return _Request(
-                send=lambda client: self.send(client, messages, sampling, own_seed),
+                path=self.chat_path,
+                body=self.chat_body(messages, sampling, own_seed),
                 read=lambda answer: [self.read(answer)],
                 most_tokens=(bound_prompt_tokens(messages), sampling.max_tokens),
-                send_harmless=lambda client: self.send(client, harmless, sampling, own_seed),
+                harmless=self.chat_body(harmless, sampling, own_seed),
             )
 
         batches = await asyncio.gather(*(self._complete(make_request(k)) for k in samples))
@@ -157,19 +146,18 @@ class ServedModel(Model):
         client, open_requests = self._connect()
         async with open_requests:
             last = await self._try_repeatedly(client, request, self.spec.retries)
-            if isinstance(last.result, ModelFailure) and last.may_be_text and request.send_harmless:
+            if isinstance(last.result, ModelFailure) and last.may_be_text and request.harmless:
                 # If the request was retried, a problem that passes has had time to pass: then the harmless request
                 # needs no retry.
                 retries = 0 if last.retry else self.spec.retries
-                harmless = request._replace(send=request.send_harmless)
-                control = await self._try_repeatedly(client, harmless, retries)
+                control = await self._try_repeatedly(client, request._replace(body=request.harmless), retries)
                 if not isinstance(control.result, ModelFailure):  # harmless words are answered: the text is the cause
                     return [FAILED]
         if isinstance(last.result, ModelFailure):
             raise last.result
         return last.result
 
-    async def _try_repeatedly(self, client: Any, request: _Request, retries: int) -> _Attempt:
+    async def _try_repeatedly(self, client: httpx2.AsyncClient, request: _Request, retries: int) -> _Attempt:
         """Send a request until an attempt succeeds or retrying does not help, at most ``retries`` + 1 times; returns
         the last attempt. The cost of every attempt is counted against the budget.
 
@@ -180,7 +168,7 @@ class ServedModel(Model):
             if self.spec.server:
                 self.spec.server.ensure_ready()  # blocks all requests, which need the server too
             reservation = await self._spending.reserve(*request.most_tokens) if self._spending else None
-            last = await self._attempt(request.send(client), request.read)
+            last = await self._attempt(client, request)
             if self._spending and reservation is not None:
                 self._spending.book(reservation, last.cost)
             timeouts += last.timed_out
@@ -193,34 +181,33 @@ class ServedModel(Model):
             await asyncio.sleep(max(last.wait, pause))
         return last
 
-    async def _attempt(self, sent: Awaitable[Any], read: Callable[[Any], list[Completion]]) -> _Attempt:
-        """Await the answer to a request that was ``sent``, and read it; returns how the attempt ended. Errors are
-        returned, not raised: raised here, they would have the package's error as context, which may quote the text of a
-        case."""
+    async def _attempt(self, client: httpx2.AsyncClient, request: _Request) -> _Attempt:
+        """Send a request and read its answer; returns how the attempt ended. Errors are returned, not raised: raised
+        here, they would have the library's error as context, which may quote the text of a case."""
         notice = asyncio.get_running_loop().call_later(_SILENCE, self._log_silence, time.monotonic())
         try:
             async with asyncio.timeout(self.spec.timeout):  # for the whole answer, which may arrive in parts
-                answer = await sent
+                response = await client.post(request.path, json=request.body, headers=request.headers)
+            if not response.is_success:
+                return self._interpret_error(response.status_code, answers.read_body(response), response.headers)
+            answer = response.json()
         except TimeoutError:
             advice = "it hangs, or is too slow; see to the server, then start again: answers so far are kept"
             error = ModelUnavailable(f"{self._label}: no answer within {self.spec.timeout:g} seconds; {advice}")
             return _Attempt(error, "unknown", retry=True, timed_out=True)
-        except self._sdk.APIConnectionError as error:
-            cause = error.__cause__  # the error of the connection
-            is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
-            cost: Cost = "unknown" if is_sent else "free"  # the server may have billed what it got
-            return self._make_retryable(f"no connection ({type(cause).__name__})", cost)
-        except self._sdk.APIStatusError as error:
-            return self._interpret_error(error.status_code, error.body, error.response.headers)
-        except (self._sdk.APIError, ValueError, RecursionError):
+        except httpx2.HTTPError as error:
+            # The server may have billed what it got.
+            cost: Cost = "free" if isinstance(error, httpx2.ConnectError) else "unknown"
+            return self._make_retryable(f"no connection ({type(error).__name__})", cost)
+        except (ValueError, RecursionError):
             return self._make_retryable("the response is no JSON", "unknown", may_be_text=True)
         finally:
             notice.cancel()
-        return self._read_answer(answer, read)
+        return self._read_answer(answer, request.read)
 
     def _read_answer(self, answer: Any, read: Callable[[Any], list[Completion]]) -> _Attempt:
-        """Read the completions in an answer of the server; returns the finished attempt. An error within the answer, an
-        unreadable answer, and one with an empty text are to be retried if the server may do better."""
+        """Read the completions in an answer of the server, parsed JSON; returns the finished attempt. An error within
+        the answer, an unreadable answer, and one with an empty text are to be retried if the server may do better."""
         try:
             inner_error = answers.find_error(answer)
             if inner_error:
@@ -288,14 +275,15 @@ class ServedModel(Model):
         error = ModelUnavailable(f"{self._label}: {problem}, {times} times; see whether the server is well")
         return _Attempt(error, cost, retry=True, wait=wait, may_be_text=may_be_text)
 
-    def _connect(self) -> tuple[Any, asyncio.Semaphore]:
-        """Get the client object of the package (``openai``, ``anthropic``), and the semaphore that limits the number of
-        open requests. All requests of an event loop share both, because a new pool of connections costs more than a
-        request."""
+    def _connect(self) -> tuple[httpx2.AsyncClient, asyncio.Semaphore]:
+        """Get the connection, and the semaphore that limits the number of open requests. All requests of an event loop
+        share both, because a new pool of connections costs more than a request."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             socket, no_limits = parse_unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
-            connection = httpx2.AsyncClient(
+            client = httpx2.AsyncClient(
+                base_url="http://localhost/v1" if socket else self.address,
+                headers=self.headers,
                 transport=httpx2.AsyncHTTPTransport(uds=socket, limits=no_limits) if socket else None,
                 limits=no_limits,
                 timeout=None,  # `_attempt` limits the time
@@ -303,14 +291,12 @@ class ServedModel(Model):
                 trust_env=not (self.spec.credentialed or is_local(self.address)),  # proxies of the environment
                 auth=self._add_key,
             )
-            self._loop = loop
-            self._pool = self.make_client(connection), asyncio.Semaphore(self.spec.at_once)
+            self._loop, self._pool = loop, (client, asyncio.Semaphore(self.spec.at_once))
         return self._pool
 
     def _add_key(self, request: httpx2.Request) -> httpx2.Request:
         """Put the API key into the headers of a request and return the request. A server that this process started gets
         no key."""
-        request.headers.pop("Authorization", None)  # the placeholder that the package sends
         names = () if self.spec.server else self.keys
         keys = [os.environ[name] for name in names if os.environ.get(name)]
         if keys:
@@ -328,15 +314,9 @@ class OpenAIServer(ServedModel):
     completions have no log-probabilities, so no policy can be trained on them.
     """
 
-    package, read = "openai", staticmethod(answers.read_openai)
+    read = staticmethod(answers.read_openai)
     key_names = ("CDPR_API_KEY", "OPENAI_API_KEY")
-
-    def make_client(self, connection: httpx2.AsyncClient) -> Any:
-        """Make the client of the package ``openai`` over ``connection``. The key that it wants is a placeholder: the
-        connection adds the real one."""
-        url = "http://localhost/v1" if parse_unix_socket(self.address) else self.address
-        own = {"api_key": "unused", "max_retries": 0, "timeout": None}
-        return self._sdk.AsyncOpenAI(base_url=url, http_client=connection, **own)
+    chat_path = "chat/completions"
 
     async def sample(self, prompt_ids: Ids, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Sample one completion of the prompt ``prompt_ids`` (token ids) for each index in ``samples``; returns
@@ -368,24 +348,26 @@ class OpenAIServer(ServedModel):
         # vLLM samples the first completion of a request with the request's seed, the next with that + 1, and so on. So
         # index k has the seed derive_seed(seed, 0) + k, whichever request asks for it. vLLM takes seeds below 2**63.
         first_seed = (derive_seed(seed, 0) + indices[0]) % 2**63
-        fields: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
-        fields |= {"top_p": sampling.top_p, "seed": first_seed}
-        # In `extra_body`, which the package sends unchanged: its own argument `prompt` would have every token checked.
-        # top_k -1: no limit.
-        fields["extra_body"] = {"prompt": [*prompt_ids], "top_k": sampling.top_k or -1, "return_token_ids": True}
-        if len(indices) > 1:
-            fields["n"] = len(indices)
+        body: dict[str, Any] = {
+            "model": self.spec.name,
+            "prompt": [*prompt_ids],
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1,  # -1: no limit
+            "seed": first_seed,
+            "n": len(indices),
+            "return_token_ids": True,
+        }
         if sampling.first_line:
-            fields["stop"] = ["\n"]
+            body["stop"] = ["\n"]
+        headers = {}
         if self.spec.replicas > 1:
             # Cases take the replicas in turn. One replica gets all prompts of a case, whose prefixes it has cached.
             rank = self._ranks.setdefault(CASE.get(), len(self._ranks) % self.spec.replicas)
-            fields["extra_headers"] = {"X-data-parallel-rank": str(rank)}
-        return _Request(
-            send=lambda client: client.completions.create(model=self.spec.name, prompt="", **fields),
-            read=lambda answer: self._read_continuations(tokenizer, answer, len(indices)),
-            most_tokens=(len(prompt_ids), len(indices) * sampling.max_tokens),
-        )
+            headers["X-data-parallel-rank"] = str(rank)
+        read = functools.partial(self._read_continuations, tokenizer, len(indices))
+        return _Request("completions", body, read, (len(prompt_ids), len(indices) * sampling.max_tokens), headers)
 
     async def score(self, prompt_ids: Ids, continuations: Sequence[Ids]) -> list[tuple[float, ...]]:
         """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, with
@@ -400,38 +382,30 @@ class OpenAIServer(ServedModel):
             tokens = [*prompt_ids, *continuation]
             # The server must sample a token (max_tokens), which is not used. 0 (prompt_logprobs): it adds no likelier
             # tokens to those of the prompt.
-            fields: dict[str, Any] = {"max_tokens": 1, "extra_body": {"prompt": tokens, "prompt_logprobs": 0}}
-            request = _Request(
-                send=lambda client: client.completions.create(model=self.spec.name, prompt="", **fields),
-                read=lambda answer: [answers.read_prompt_logprobs(answer)],
-                most_tokens=(len(tokens), 1),
-            )
+            body = {"model": self.spec.name, "prompt": tokens, "max_tokens": 1, "prompt_logprobs": 0}
+            read = answers.read_prompt_logprobs
+            request = _Request("completions", body, lambda answer: [read(answer)], (len(tokens), 1))
             [scored] = self._check_sampled(await self._complete(request))
             return answers.continuation_logprobs(continuation, len(prompt_ids), scored.token_ids, scored.logprobs)
 
         return list(await asyncio.gather(*map(score_one, continuations)))
 
-    def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation to the model, with the sampling fields that its provider understands and the further
+    def chat_body(self, messages: Messages, sampling: Sampling, seed: int) -> dict[str, Any]:
+        """Write the body of a request, with the sampling fields that the model's provider understands and the further
         fields ``extra`` of its entry in ``workflow/models.yaml``."""
         entry = self.spec.entry
         provider = PROVIDERS[entry.provider if entry else "own"]
-        fields: dict[str, Any] = {provider.limit_field: sampling.max_tokens}
-        extra: dict[str, Any] = {}
-        if sampling.temperature is not None:
-            fields["temperature"] = sampling.temperature
-        if sampling.top_p < 1:
-            fields["top_p"] = sampling.top_p
-        if provider.takes_seeds:
-            fields["seed"] = seed
-        if sampling.top_k:
-            extra["top_k"] = sampling.top_k
-        if entry:
-            extra |= entry.extra
-        if extra:
-            fields["extra_body"] = extra
-        turns = [dict(message) for message in messages]
-        return client.chat.completions.create(model=self.spec.name, messages=turns, **fields)
+        fields = {
+            provider.limit_field: sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p if sampling.top_p < 1 else None,
+            "top_k": sampling.top_k or None,
+            "seed": seed if provider.takes_seeds else None,
+        }
+        # None: the field is left out, since some providers refuse it.
+        sent = {name: value for name, value in fields.items() if value is not None}
+        extra = entry.extra if entry else {}
+        return {"model": self.spec.name, "messages": [dict(message) for message in messages], **sent, **extra}
 
     def _check_sampled(self, completions: list[Completion]) -> list[Completion]:
         """Return the completions unchanged. Raises ModelFailure where the server sampled none, because the prompt was
@@ -443,20 +417,20 @@ class OpenAIServer(ServedModel):
                 raise ModelFailure(f"{self._label}: the prompt was refused")
         return completions
 
-    def _read_continuations(self, tokenizer: ChatTokenizer, answer: Any, count: int) -> list[Completion]:
+    def _read_continuations(self, tokenizer: ChatTokenizer, count: int, answer: Any) -> list[Completion]:
         """Read the ``count`` completions in an answer to a prompt of token ids. The server reports one usage for all of
         them: the first completion gets it, the others a usage of 0, so that their sum is right. Raises TypeError for
         another number of completions, and for token ids that are no integers."""
-        choices = answer.choices
+        choices = answer["choices"]
         if len(choices) != count:
             raise TypeError("not as many completions as requested")
         if count > 1:
-            choices = sorted(choices, key=lambda choice: choice.index)
+            choices = sorted(choices, key=lambda choice: choice["index"])
         completions: list[Completion] = []
         for choice in choices:
-            ids, finish = getattr(choice, "token_ids", None), answers.parse_finish_reason(choice.finish_reason)
+            ids, finish = choice.get("token_ids"), answers.parse_finish_reason(choice["finish_reason"])
             if ids is None:
-                text = answers.read_content(choice.text)
+                text = answers.read_content(choice["text"])
                 end = [tokenizer.end_of_turn] if finish == "stop" else []  # a special token, which is not in the text
                 ids = tokenizer.encode(text) + end
             elif isinstance(ids, list) and all(isinstance(i, int) for i in ids):
@@ -472,20 +446,15 @@ class AnthropicServer(ServedModel):
     """Anthropic's own API. It answers conversations. Since its version of 2026-10-21 it takes neither temperature nor
     seed: of the sampling parameters only ``max_tokens`` is sent, and answers cannot be repeated."""
 
-    package, read = "anthropic", staticmethod(answers.read_anthropic)
+    read = staticmethod(answers.read_anthropic)
     key_names = ("CDPR_API_KEY", "ANTHROPIC_API_KEY")
+    chat_path = "v1/messages"
+    headers: ClassVar = {"anthropic-version": "2026-10-21"}
 
-    def make_client(self, connection: httpx2.AsyncClient) -> Any:
-        """Make the client of the package ``anthropic`` over ``connection``. The key that it wants is a placeholder: the
-        connection adds the real one."""
-        own = {"api_key": "unused", "max_retries": 0, "timeout": self.spec.timeout, "open_telemetry": False}
-        return self._sdk.AsyncAnthropic(base_url=self.address, http_client=connection, **own)
-
-    def send(self, client: Any, messages: Messages, sampling: Sampling, seed: int) -> Awaitable[Any]:
-        """Send a conversation to the model; its system messages become the field ``system``."""
-        fields: dict[str, Any] = {"model": self.spec.name, "max_tokens": sampling.max_tokens}
-        if system := "\n\n".join(m["content"] for m in messages if m["role"] == "system"):
-            fields["system"] = system
-        if self.spec.entry:
-            fields["extra_body"] = self.spec.entry.extra
-        return client.messages.create(messages=[dict(m) for m in messages if m["role"] != "system"], **fields)
+    def chat_body(self, messages: Messages, sampling: Sampling, seed: int) -> dict[str, Any]:
+        """Write the body of a request; the system messages become its field ``system``."""
+        turns = [dict(message) for message in messages if message["role"] != "system"]
+        body: dict[str, Any] = {"model": self.spec.name, "max_tokens": sampling.max_tokens, "messages": turns}
+        if system := "\n\n".join(message["content"] for message in messages if message["role"] == "system"):
+            body["system"] = system
+        return body | (self.spec.entry.extra if self.spec.entry else {})
