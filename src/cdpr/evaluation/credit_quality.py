@@ -70,13 +70,16 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
 
 async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
     """Measure the errors of every estimator of :func:`list_estimators` on episodes of ``policy``. Returns a dictionary
-    of JSON values: under ``rows`` one flat dictionary for each estimator, and beside it counts of the sample."""
+    of JSON values. ``rows`` has a flat dictionary for each estimator: its name and setting, whether that is CDPR as the
+    settings have it (``default``), its errors (:func:`measure_errors`), and the tokens that it takes per decision. All
+    else is about the sample: counts, the root mean square of the true advantages (``truth_rms``), the mean of their
+    standard errors (``truth_error_mean``), and the seeds of the replicates."""
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
     groups = await sample_groups(settings, environment, policy, cases)
     truth = await measure_truth(settings, environment, policy, groups)
     estimators, analysis = list_estimators(settings.credit), settings.analysis
-    # Estimators with equal settings are computed once. The settings of CDPR come first, then those of VinePPO, which
-    # are integers.
+    # Estimators with equal settings are computed once: first those of CDPR, then those of VinePPO, whose settings are
+    # integers. Their tokens do not depend on the order: replies that another estimator has drawn count too.
     distinct = sorted(dict.fromkeys(e.setting for e in estimators), key=lambda setting: isinstance(setting, int))
     # Every replicate repeats all estimates with other random numbers.
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
@@ -85,7 +88,7 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
         cached = CachedPolicy(policy)
         replicates.append({setting: await estimate(settings, environment, cached, groups, seed, setting)
                            for setting in distinct})  # fmt: skip
-        gc.collect()  # frees the replies of this replicate
+        gc.collect()  # frees the replies of the replicate before; ``cached`` still holds those of this one
     # One row for each estimator: its errors over all replicates.
     rows = []
     for estimator in estimators:
@@ -322,7 +325,9 @@ async def estimate(
     """Estimate the advantages of the decisions of ``groups`` with random numbers that ``seed`` fixes: by the process
     reward R_proc of CDPR under these settings, where the policy both proposes actions and continues after them; or as
     VinePPO does with this number of continuations, r + V(s') - V(s), with V from continuations of each state to the end
-    of the episode. Returns them [group][trajectory][decision], and the number of generated tokens."""
+    of the episode. Returns the advantages [group][trajectory][decision], None for a decision without a value, and the
+    number of tokens of all replies that they take, also of those that ``policy`` had generated for another estimator.
+    """
     if not isinstance(setting, int):
         process = ProcessReward(environment, policy, policy, setting, settings.utility, seed)
         reports = await process.score(groups, iteration=0)

@@ -94,7 +94,8 @@ def _join_intervals(text: str) -> str:
 
 def banner(settings: Settings) -> tuple[str, str]:
     """Return the two halves of the banner at the top of the page: where cases and policy come from, and what this means
-    for the numbers."""
+    for the numbers. A miniature has the word ``Miniature`` in place of the origin. Without synthetic cases and the tiny
+    policy, the halves are the tier, and that the cases are the user's own."""
     tiny = "tiny policy" if settings.policy.model == "tiny" else ""
     origin = ", ".join(filter(None, (synthetic_origin(settings), tiny)))
     if not origin:

@@ -39,7 +39,8 @@ class Interval(Record):
 class Comparison(Record):
     """The comparison of our run with the run ``than`` on one dimension, paired by state.
 
-    - ``difference``: our mean score minus theirs, in points, with its 95% interval over cases, ``low`` to ``high``.
+    - ``difference``: our mean score minus theirs over the states that have both, in points, with its 95% interval over
+      cases, ``low`` to ``high``.
     - ``holm``, ``holm_zeros_dropped``, ``holm_permutation``: the p-values ``p``, ``p_zeros_dropped`` and
       ``p_permutation`` after Holm's correction over the dimensions, which are the paper's family of tests.
     - ``holm_all``: ``p`` after Holm's correction over all comparisons of the study.
