@@ -9,38 +9,12 @@ from typing import Any, Literal
 
 import httpx2
 
-from .types import REFUSED, TOO_LONG, Completion, Ids, ModelFailure, Usage, repair_text
+from ..files import parse_yaml, shipped_text
+from .types import Completion, Ids, ModelFailure, Usage, repair_text
 
-# The finish reasons of providers. An unknown one means that the answer may be incomplete.
-# tests/unit/test_providers.py names the sources.
-_FINISH_REASONS: dict[str, Literal["stop", "length", "refusal"]] = {
-    **dict.fromkeys(("stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete"), "stop"),
-    **dict.fromkeys(("length", "max_tokens", "model_length", "model_context_window_exceeded"), "length"),
-    **dict.fromkeys(("content_filter", "content_filtered", "refusal", "sensitive", "guardrail_intervened", "safety",
-                     "recitation", "language", "blocklist", "prohibited_content", "spii"), "refusal"),
-}  # fmt: skip
 CONVERSATION_ERRORS = (400, 403, 422, 451)
 """Statuses with which a server may refuse one conversation, though it answers others."""
-# Fields of an error that hold a name (a code, a type, a parameter).
-_NAMES = ("code", "type", "param", "status", "error_code", "reason")
-# The names that say: the account has no money; the conversation is too long; its content is refused.
-_IS_MONEY = re.compile(r"(insufficient|current)_(quota|balance|credit|fund)|credit_balance|billing|spend_limit|arrear")
-_IS_TOO_LONG = re.compile(r"context_(length|size|window)|request_too_large|^input_tokens$|string_|token_limit")
-_IS_REFUSAL = re.compile(r"content_(filter|policy)|^responsibleai|^invalid_prompt|inspection_?failed|^safety|^refusal")
-# The same, recognised by words of the message where a provider has no name for the error: Anthropic (money); DeepSeek,
-# OpenRouter (content); vLLM, SGLang, Google, Anthropic (length). Errors in other words are not recognised: one more
-# request with harmless words then tells whether the conversation is their cause (server.ServedModel).
-_SAYS_MONEY = re.compile(r"credit balance is too low|reached your specified api usage limits", re.IGNORECASE)
-_SAYS_REFUSAL = re.compile(r"content exists risk|'flagged_input'", re.IGNORECASE)
-_SAYS_TOO_LONG = re.compile(
-    r"maximum (?:context|model) length|model's (?:maximum )?context length|input token count \(?\d+\)? exceeds|"
-    r"prompt is too long",
-    re.IGNORECASE,
-)
-# Fields of a request that some models refuse, so that their errors name them.
-_FIELDS = ("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "reasoning_effort")
-# Of a content that is a list of parts: the types whose text is not part of the answer.
-_HIDDEN_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reference"})
+_MEANINGS = parse_yaml(shipped_text(__package__, "answers.yaml"))
 
 
 class UnfinishedAnswer(Exception):
@@ -51,10 +25,11 @@ def parse_finish_reason(reason: Any) -> Literal["stop", "length", "refusal"]:
     """Translate the finish reason of any provider into one of three: ``end_turn`` becomes ``stop``, ``SAFETY:
     violence`` becomes ``refusal``. Raises :class:`UnfinishedAnswer` for an unknown one."""
     word = str(reason).casefold().partition(":")[0].strip()
-    if word not in _FINISH_REASONS:
-        is_harmless = re.fullmatch(r"[a-z_]{1,40}", word)  # other words might quote the case
-        raise UnfinishedAnswer(repr(word) if is_harmless else "an unknown word")
-    return _FINISH_REASONS[word]
+    for meaning, words in _MEANINGS["finish_reasons"].items():
+        if word in words:
+            return meaning
+    is_harmless = re.fullmatch(r"[a-z_]{1,40}", word)  # other words might quote the case
+    raise UnfinishedAnswer(repr(word) if is_harmless else "an unknown word")
 
 
 def read_openai(answer: Any) -> Completion:
@@ -119,7 +94,7 @@ def read_content(content: Any) -> str:
     """Read the text of a message's ``content``: a string, or a list of parts (Mistral) whose texts are joined, thoughts
     and references left out. Raises TypeError for anything else."""
     if isinstance(content, list):
-        content = "".join(part["text"] for part in content if part["type"] not in _HIDDEN_PARTS)
+        content = "".join(part["text"] for part in content if part["type"] not in _MEANINGS["hidden_parts"])
     if not isinstance(content, str):
         raise TypeError("the answer is no text")
     return repair_text(content)
@@ -178,46 +153,36 @@ def read_body(response: httpx2.Response) -> Any:
         return response.text
 
 
-def classify_error(status: int, body: Any) -> Completion | Literal["no money"] | None:
+def classify_error(status: int, body: Any) -> str | None:
     """Decide what an error of a server means, from its HTTP ``status`` and its ``body`` (parsed JSON, or text).
 
-    Returns
-
-    - :data:`~.types.TOO_LONG` where the conversation is too long for the model,
-    - :data:`~.types.REFUSED` where the server refuses the content of the conversation,
-    - the text ``no money`` where the account is empty or at its limit,
-    - None for any other error.
+    Returns ``no_money`` where the account is empty or at its limit, ``too_long`` where the conversation is too long for
+    the model, ``refusal`` where the server refuses the content of the conversation, and None for any other error.
     """
-    names, text = list(_error_names(body)), str(body)
-
-    def is_named(pattern: re.Pattern[str]) -> bool:
-        """Whether a code or type in the error matches ``pattern``."""
-        return any(pattern.search(name) for name in names)
-
-    if status == 402 or is_named(_IS_MONEY) or _SAYS_MONEY.search(text):
-        return "no money"
+    names = list(_error_names(body))
     # With any other status the error is not about the conversation, even if its text has such words.
-    may_be_conversation = status in CONVERSATION_ERRORS
-    if status == 413 or is_named(_IS_TOO_LONG) or (may_be_conversation and _SAYS_TOO_LONG.search(text)):
-        return TOO_LONG
-    is_refusal = is_named(_IS_REFUSAL) or (may_be_conversation and _SAYS_REFUSAL.search(text))
-    return REFUSED if is_refusal else None
+    text = str(body) if status in CONVERSATION_ERRORS else ""
+    for meaning, signs in _MEANINGS["errors"].items():
+        is_named = any(re.search(signs["names"], name) for name in names)
+        if status == signs["status"] or is_named or re.search(signs["words"], text, re.IGNORECASE):
+            return meaning
+    return None
 
 
 def find_named_fields(body: Any) -> list[str]:
     """List the sampling fields of a request (such as ``temperature``) that the ``body`` of an error names in quotes:
     the server probably does not accept these fields."""
-    return [field for field in _FIELDS if re.search(rf"['\"`]{field}['\"`]", str(body))]
+    return [field for field in _MEANINGS["fields"] if re.search(rf"['\"`]{field}['\"`]", str(body))]
 
 
 def _error_names(body: Any) -> Iterator[str]:
-    """Yield the codes and types in the body of an error: the strings in the fields :data:`_NAMES`, at any depth, in
-    lower case."""
+    """Yield the codes and types in the body of an error: the strings in their fields, at any depth, in lower
+    case."""
     pending = [body]
     while pending:
         part = pending.pop()
         if isinstance(part, Mapping):
-            yield from (part[key].casefold() for key in _NAMES if isinstance(part.get(key), str))
+            yield from (part[key].casefold() for key in _MEANINGS["names"] if isinstance(part.get(key), str))
             pending += part.values()
         elif isinstance(part, list):
             pending += part

@@ -25,7 +25,20 @@ from .guard import host_of, is_local, parse_unix_socket
 from .spec import ModelSpec
 from .spending import Cost, Spending, bound_prompt_tokens
 from .tokenizer import ChatTokenizer
-from .types import CASE, FAILED, Completion, Ids, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage
+from .types import (
+    CASE,
+    FAILED,
+    REFUSED,
+    TOO_LONG,
+    Completion,
+    Ids,
+    Messages,
+    Model,
+    ModelFailure,
+    ModelUnavailable,
+    Sampling,
+    Usage,
+)
 
 # HTTP statuses of problems that may pass (time-out, conflict, too early, too many requests), beside all from 500 on.
 _RETRIED_STATUSES = (408, 409, 425, 429)
@@ -242,11 +255,11 @@ class ServedModel(Model):
         is too long or refused. Otherwise the result is an exception; the request is to be sent again if the error may
         pass."""
         problem, meaning = f"status {status}", answers.classify_error(status, body)
-        if meaning == "no money":
+        if meaning == "no_money":
             advice = "the account has no money left, or reached its limit; answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}; {advice}"), "free")
         if meaning is not None:
-            return _Attempt([meaning], "free")
+            return _Attempt([TOO_LONG if meaning == "too_long" else REFUSED], "free")
         hint = headers.get("x-should-retry")  # with which OpenAI and Anthropic overrule the status
         may_pass = status in _RETRIED_STATUSES or status >= 500
         if hint == "true" or (may_pass and hint != "false"):
