@@ -65,23 +65,15 @@ def _write_history(patient: Mapping[str, Any]) -> dict[str, str]:
     patient = _keep_results(patient, events=Counter()) or {}
     told = patient.get("Symptoms")
     symptoms = dict(told) if isinstance(told, Mapping) else {"Primary_Symptom": told}
-    complaint = symptoms.pop("Primary_Symptom", None)
-    past = ("Past_Medical_History", "Medications", "Current_Medications", "Drug_History")
-    return {
-        "Patient Information": _plain_text(patient.get("Demographics")),
-        "Chief Complaint": _plain_text(complaint),
-        "History of Present Illness": _join_texts(patient.get("History"), symptoms, patient.get("Review_of_Systems")),
-        "Past Medical History": _join_texts(*map(patient.get, past)),
-        "Personal History": _plain_text(patient.get("Social_History")),
-        "Family History": _plain_text(patient.get("Family_History")),
-        "Allergy History": _plain_text(patient.get("Allergies") or patient.get("Allergy_History")),
-    }
-
-
-def _join_texts(*contents: Any) -> str:
-    """Write JSON values one after another as text, each ended by a full stop; empty ones are left out."""
-    texts = filter(None, map(_plain_text, contents))
-    return " ".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts)
+    patient |= {"Symptoms": symptoms, "Primary_Symptom": symptoms.pop("Primary_Symptom", None)}
+    patient.setdefault("Allergies", patient.get("Allergy_History"))
+    history = {}
+    for section, names in _WORDS["history"].items():
+        texts = [text for text in map(_plain_text, map(patient.get, names)) if text]
+        if len(names) > 1:  # several entries are sentences, one after another
+            texts = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]
+        history[section] = " ".join(texts)
+    return history
 
 
 def _keep_results(content: Any, events: Counter[str], name: str = "") -> Any:

@@ -267,10 +267,8 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             orders = [_ROLES[role] for role in roles & _ROLES.keys()]
             if not orders:
                 others.append(condition)
-                continue
-            priority = min(orders), float(entry.number("rank") or "inf")
-            if _is_confirmed_illness(condition, attrition):
-                candidates.append((priority, condition))
+            elif _is_confirmed_illness(condition, attrition):
+                candidates.append(((min(orders), float(entry.number("rank") or "inf")), condition))
     # Of the conditions with the first role and rank, the one that fits best as an illness.
     best = min((priority for priority, _ in candidates), default=None)
     equals = [condition for priority, condition in candidates if priority == best]

@@ -29,8 +29,6 @@ _LOCAL_REFERENCE = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")  
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")  # 2024, 2024-03, 2024-03-02, 2024-03-02T10:00:00Z
 _WORDS = phrases("fhir")
 _STU3 = "resources with element names of FHIR STU3"  # an event that is counted
-# Kinds of resources whose code names an examination or disease.
-_WITH_CODE = ("Observation", "DiagnosticReport", "Condition", "Procedure")
 
 
 class FhirElement(Element):
@@ -147,8 +145,7 @@ class Resource(FhirElement):
         renamed = {names.get(name, name): inner for name, inner in self.value.items()}
         self.value.clear()
         self.value.update(renamed)
-        concepts = [part.child("code") for part in (self, *self.children("component")) if self.kind in _WITH_CODE]
-        for concept in concepts:
+        for concept in [part.child("code") for part in (self, *self.children("component"))]:
             for coding in concept.children("coding"):
                 if display := coding.text("display") or concept.text("text"):
                     export.displays.setdefault(coding.text("code"), display)

@@ -129,7 +129,8 @@ def _open_text(path: Path) -> io.TextIOWrapper:
     IngestError for a file that is no text."""
     kind, _, stream = open_content(path)
     if kind != "text":
-        raise IngestError(path, f"{kind}, whatever its name says", "give the text itself, saved as UTF-8")
+        remedy = "give the text itself, saved as UTF-8 (in Excel: CSV UTF-8, not Unicode Text)"
+        raise IngestError(path, f"{kind}, whatever its name says", remedy)
     return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
@@ -155,22 +156,13 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
         raise IngestError(path, problem, "copy, download or compress it again") from error
 
 
-def _encoding_error(path: Path, line: int, start: str) -> IngestError:
-    """Make the error about a line that is not UTF-8. ``start`` is the beginning of the file as text with surrogates, in
-    which a byte order mark shows UTF-16."""
-    if start.startswith(("\udcff\udcfe", "\udcfe\udcff")):
-        remedy = "save the file as UTF-8 (in Excel: CSV UTF-8, not Unicode Text)"
-        return IngestError(path, "UTF-16, not UTF-8", remedy, line=line)
-    return IngestError(path, "not UTF-8 in the row that begins here", "save the file as UTF-8", line=line)
-
-
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Read a CSV file. Yields, for each row that is not blank, the number of its first line and its fields. Raises
     IngestError for a file that cannot be read."""
     with as_ingest_errors(path), _open_text(path) as lines:
         for line, fields in csv_records(lines):
             if any(map(HALF_CHARACTER.search, fields)):  # what replaces a byte that is not UTF-8
-                raise _encoding_error(path, line, fields[0])
+                raise IngestError(path, "not UTF-8 in the row that begins here", "save the file as UTF-8", line=line)
             if any(visible(field).strip() for field in fields):
                 yield line, fields
 
@@ -193,7 +185,8 @@ def read_text(path: Path) -> str:
     with as_ingest_errors(path), _open_text(path) as lines:
         text = lines.read()
     if broken := HALF_CHARACTER.search(text):
-        raise _encoding_error(path, text.count("\n", 0, broken.start()) + 1, text)
+        line = text.count("\n", 0, broken.start()) + 1
+        raise IngestError(path, "not UTF-8 in the row that begins here", "save the file as UTF-8", line=line)
     return text
 
 

@@ -67,7 +67,6 @@ def _open_tables(tables: Tables) -> None:
     each patient. Raises IngestError for data that is missing, unreadable or contradictory."""
     for name, columns in QUERIES["columns"].items():
         tables.add(name, columns)
-    tables.check_sums()
     tables.count_rows()
     tables.check_times("hosp/admissions", "admittime", tables.query("admission_times")[0])
     tables.query("stays")
@@ -179,14 +178,12 @@ def _count_rows(tables: Tables, name: str, what: str, query: str, attrition: Att
 def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
     """Read the linked rows of the admissions of some notes; within an admission they are in the order in which results
     are written."""
-    admissions = [(note.subject_id, note.hadm_id) for note in notes if note.subject_id and note.hadm_id]
-    if not admissions:
-        return {query: {} for query in _EVENT_QUERIES}
-    subjects, stays = zip(*admissions, strict=True)
+    stays = {note.hadm_id: note.subject_id for note in notes if note.subject_id and note.hadm_id}
+    # The first and last patient only make the query fast: tables are sorted by patient.
+    first, last = min(stays.values(), default=""), max(stays.values(), default="")
     events: Events = {}
     for query in _EVENT_QUERIES:
-        # The first and last patient only make the query fast: tables are sorted by patient.
-        rows = tables.rows(statement(query), [min(subjects), max(subjects), list(stays)])
+        rows = tables.rows(statement(query), [first, last, list(stays)])
         # Rows of one admission follow one another.
         events[query] = {case: list(group) for case, group in groupby(rows, key=attrgetter("case_id"))}
     return events

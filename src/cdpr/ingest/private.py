@@ -92,10 +92,9 @@ def doubtful_cells(export: Export) -> Iterator[IngestError]:
         for name, text in row.value.items():
             # A slip is what a spreadsheet does to cells: a pattern of them, their column (or any), a problem, a remedy.
             for slip in FORMAT["slips"]:
-                # Where the field "unit" is filled, a warning about a missing or misplaced unit would be wrong.
-                is_known_unit = "unit" in slip["problem"] and name == "value" and row.value.get("unit")
-                looks_like_slip = re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL)
-                if looks_like_slip and slip.get("column", name) == name and not is_known_unit:
+                # "unless": where that field is filled, the warning would be wrong.
+                concerns = slip.get("column", name) == name and not row.value.get(slip.get("unless"))
+                if concerns and re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL):
                     yield row.error(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
                     break
 
