@@ -327,6 +327,9 @@ def test_a_missing_key_says_what_to_do(server, tmp_path, monkeypatch):
     monkeypatch.delenv("CDPR_API_KEY", raising=False)
     with pytest.raises(ModelUnavailable, match=r"status 401; check address, model name and key \(CDPR_API_KEY\)"):
         ask(spec_of(tmp_path, server.url, "wants_key"))
+    without_keys = ModelEntry(id="wants_key", at=server.url, keys=[])
+    with pytest.raises(ModelUnavailable, match=r"status 401; check address, model name and key \(none is named\)"):
+        ask(spec_of(tmp_path, server.url, "wants_key", entry=without_keys))
 
 
 # Archives

@@ -274,7 +274,7 @@ class ServedModel(Model):
             why = f"; it names {fields}, see `sampling` and `extra` of the model's entry" if fields else ""
             error = ModelFailure(f"{self._label}: {problem}, the server does not accept the request{why}")
         else:
-            advice = f"check address, model name and key ({self.keys[0]})"
+            advice = f"check address, model name and key ({next(iter(self.keys), 'none is named')})"
             error = ModelUnavailable(f"{self._label}: {problem}; {advice}")
         return _Attempt(error, "free", may_be_text=status in answers.CONVERSATION_ERRORS)
 
