@@ -12,7 +12,6 @@ import pytest
 from toy import ToyPolicy, exact_value, problem
 
 from cdpr.evaluation.credit_quality import (
-    SCORED,
     SWEEPS,
     VINE_CONTINUATIONS,
     CachedPolicy,
@@ -126,7 +125,6 @@ def test_the_whole_table(case, tmp_path):
     rows = {(row["estimator"], row["sweep"], row["value"]): row for row in quality["rows"]}
     assert {("cdpr", key, value) for key, values in SWEEPS.items() for value in values} <= set(rows)
     assert {("vineppo", "continuations", k) for k in VINE_CONTINUATIONS} <= set(rows)
-    assert {("cdpr_scored", "horizon, continuations", f"{h}, {k}") for h, k in SCORED} <= set(rows)
     defaults = [row for row in rows.values() if row["default"]]
     assert {row["value"] for row in defaults} == {3, 4, "uniform", "branching"} and len(
         {row["rmse"] for row in defaults}

@@ -558,13 +558,14 @@ def test_the_analysis_is_of_the_ratings(study):
         assert found.scores[name][run].value == pytest.approx(np.mean(scores[run]))
         assert found.scores[name][run].low <= np.mean(scores[run]) <= found.scores[name][run].high
     test = found.comparison(name, "random")
-    assert test.difference == pytest.approx(np.mean(scores[RUNS[0]]) - np.mean(scores["random"]))
-    assert test.p <= test.holm <= 1 and test.holm <= test.holm_all + 1e-12
+    assert test["difference"] == pytest.approx(np.mean(scores[RUNS[0]]) - np.mean(scores["random"]))
+    assert test["p"] <= test["holm"] <= 1 and test["holm"] <= test["holm_all"] + 1e-12
     for one in found.comparisons:
-        means = (found.scores[one.dimension][run].value for run in (RUNS[0], one.than))
-        assert one.low <= one.difference <= one.high and one.difference == pytest.approx(np.subtract(*means))
-    everything = holm([one.p for one in found.comparisons])
-    assert [one.holm_all for one in found.comparisons] == pytest.approx(everything)
+        means = (found.scores[one["dimension"]][run].value for run in (RUNS[0], one["than"]))
+        assert one["low"] <= one["difference"] <= one["high"]
+        assert one["difference"] == pytest.approx(np.subtract(*means))
+    everything = holm([one["p"] for one in found.comparisons])
+    assert [one["holm_all"] for one in found.comparisons] == pytest.approx(everything)
     leads = {}
     for d, of_run in found.scores.items():
         ours, *others = (of_run[run].value for run in RUNS)
@@ -702,7 +703,7 @@ def test_a_claim_of_leads_needs_a_test_on_the_smallest_lead_alone(study, tmp_pat
     path.parent.mkdir()
     verdicts = {}
     for untested in (weakest, others[-1]):
-        tests = tuple(test for test in study.analysis.comparisons if test.dimension != untested)
+        tests = tuple(test for test in study.analysis.comparisons if test["dimension"] != untested)
         path.write_text(study.analysis.model_copy(update={"comparisons": tests}).model_dump_json())
         [verdicts[untested]] = make_ledger(SETTINGS, tmp_path, claims).model_dump()["claims"]
     assert verdicts[weakest]["verdict"] == "not run" and "no state has scores of both" in verdicts[weakest]["why"]

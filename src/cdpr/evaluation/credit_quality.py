@@ -44,7 +44,6 @@ SWEEPS = {
     "baseline": ("uniform", "policy_weighted", "leave_one_out"),
     "cache.reuse_group": ("none", "branching", "every"),
 }
-SCORED = ((0, 1), (1, 1), (1, 2), (3, 2), (3, 4))  # pairs (horizon, continuations) for `credit.verdicts: scored`
 VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)  # how many continuations of every state VinePPO draws
 Group = Sequence[Trajectory]  # the episodes of one case
 
@@ -242,7 +241,7 @@ async def true_advantages(
 class Estimator(NamedTuple):
     """An estimator of advantages whose errors are measured.
 
-    ``name`` is ``cdpr``, ``cdpr_scored`` (CDPR with scored verdicts) or ``vineppo``. ``sweep`` is the name of the
+    ``name`` is ``cdpr`` or ``vineppo``. ``sweep`` is the name of the
     setting that is varied, and ``value`` the value that it has here. ``setting`` is what :func:`estimate`
     takes: all settings ``credit`` of CDPR, or VinePPO's number of continuations.
     """
@@ -255,17 +254,13 @@ class Estimator(NamedTuple):
 
 def list_estimators(credit: Credit) -> list[Estimator]:
     """List the estimators whose errors are measured: CDPR with one setting at a time changed to each value in
-    :data:`SWEEPS` and to its value in ``credit``; VinePPO with several numbers of continuations; and CDPR with scored
-    verdicts, where the policy's belief in the true disease replaces drawn diagnoses."""
+    :data:`SWEEPS` and to its value in ``credit``; and VinePPO with several numbers of continuations."""
     base = credit_every_state(credit)
     estimators = []
     for key, values in SWEEPS.items():
         for value in sorted({*values, attrgetter(key)(base)}):
             estimators.append(Estimator("cdpr", key, value, change_setting(base, key, value)))
     estimators += [Estimator("vineppo", "continuations", k, k) for k in VINE_CONTINUATIONS]
-    for horizon, count in SCORED:
-        scored = base.model_copy(update={"verdicts": "scored", "horizon": horizon, "continuations": count})
-        estimators.append(Estimator("cdpr_scored", "horizon, continuations", f"{horizon}, {count}", scored))
     return estimators
 
 

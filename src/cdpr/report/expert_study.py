@@ -10,7 +10,7 @@ import numpy as np
 
 from ..job import Job
 from ..settings import Settings, TrainedRun
-from ..study.analysis import Analysis, Comparison, Interval
+from ..study.analysis import Analysis, Interval
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
 from . import layout, style
@@ -39,7 +39,7 @@ def _method_of(settings: Settings, run: str) -> Method:
     return variant_method(settings, trained.variant) if trained else agent_method(settings, run)
 
 
-def _compare_with_next_best(analysis: Analysis, dimension: str) -> Comparison | None:
+def _compare_with_next_best(analysis: Analysis, dimension: str) -> Row | None:
     """Return the test of our method against the best baseline, the one with the highest mean score on a dimension (a
     question of the rating form). None where there is no baseline, or no state has scores of both."""
     return analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
@@ -56,7 +56,7 @@ def _titles(analysis: Analysis) -> dict[str, str]:
     titles = {}
     for dimension in rubric():
         test = _compare_with_next_best(analysis, dimension.name) if analysis.scores else None
-        is_better = test and test.difference > 0 and test.holm < analysis.level
+        is_better = test and test["difference"] > 0 and test["holm"] < analysis.level
         titles[dimension.name] = f"{dimension.title} *" if is_better else dimension.title
     return titles
 
@@ -157,11 +157,11 @@ def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[s
     titles = {dimension.name: dimension.title for dimension in rubric()}
     rows = []
     for test in analysis.comparisons:
-        outcome = "better" if test.difference > 0 else "worse"
-        mark = outcome if test.holm < analysis.level else ""
-        rows.append(test.model_dump() | {
-            "than": _method_of(settings, test.than).label, "dimension": titles[test.dimension],
-            "difference_low": test.low, "difference_high": test.high, "difference_mark": mark})  # fmt: skip
+        outcome = "better" if test["difference"] > 0 else "worse"
+        mark = outcome if test["holm"] < analysis.level else ""
+        rows.append(test | {
+            "than": _method_of(settings, test["than"]).label, "dimension": titles[test["dimension"]],
+            "difference_low": test["low"], "difference_high": test["high"], "difference_mark": mark})  # fmt: skip
     ours = _method_of(settings, analysis.ours).label
     return layout.table(settings, "expert_study.tests", rows, raters=raters, ours=ours, target=analysis.target)
 
@@ -185,7 +185,7 @@ def _csv_rows(settings: Settings, analysis: Analysis) -> list[Row]:
         rows.append(common | {
             "dataset": "all", "mean": score.value, "low": score.low, "high": score.high,
             "alpha": analysis.alpha[dimension].value,
-            "holm_against_next_best": test.holm if test and run == analysis.ours else None})  # fmt: skip
+            "holm_against_next_best": test["holm"] if test and run == analysis.ours else None})  # fmt: skip
         rows += [common | {"dataset": dataset, "mean": means[dimension][run]}
                  for dataset, means in analysis.datasets.items() if dataset in DATASETS]  # fmt: skip
     return rows

@@ -36,40 +36,6 @@ class Interval(Record):
     high: float | None = None
 
 
-class Comparison(Record):
-    """The comparison of our run with the run ``than`` on one dimension, paired by state.
-
-    - ``difference``: our mean score minus theirs over the states that have both, in points, with its 95% interval over
-      cases, ``low`` to ``high``.
-    - ``holm``, ``holm_zeros_dropped``, ``holm_permutation``: the p-values ``p``, ``p_zeros_dropped`` and
-      ``p_permutation`` after Holm's correction over the dimensions, which are the paper's family of tests.
-    - ``holm_all``: ``p`` after Holm's correction over all comparisons of the study.
-    - ``states_needed``: how many states a study needs to find a mean difference of 0.5 points, if the differences have
-      the standard deviation ``sd``; None where ``sd`` is 0.
-    - The other fields are explained at :func:`~cdpr.study.statistics.compare_pairs`, which computes them.
-    """
-
-    dimension: str
-    than: str
-    difference: float
-    low: float
-    high: float
-    sd: float
-    zeros: int
-    p: float
-    holm: float
-    holm_all: float
-    p_zeros_dropped: float
-    holm_zeros_dropped: float
-    p_permutation: float
-    holm_permutation: float
-    rank_biserial: float
-    shift: float
-    shift_low: float
-    shift_high: float
-    states_needed: int | None
-
-
 class Analysis(Record):
     """The results of a study.
 
@@ -81,7 +47,7 @@ class Analysis(Record):
     - ``alpha``: Krippendorff's alpha by dimension.
     - ``scores``: mean scores by dimension and run; ``datasets``: means without intervals, by data set, dimension and
       run.
-    - ``comparisons``: of our run with each other run on each dimension.
+    - ``comparisons``: of our run with each other run on each dimension (:func:`compare_runs`).
     - ``lead``: by dimension, our mean score minus that of the best baseline.
     - ``ahead``: by dimension, our lead there minus our largest lead on another dimension.
     - ``level``: the significance level; ``target``: the difference in points that a study should be able to find.
@@ -100,7 +66,7 @@ class Analysis(Record):
     alpha: dict[str, Interval] = Field(default_factory=dict)
     scores: dict[str, dict[str, Interval]] = Field(default_factory=dict)
     datasets: dict[str, dict[str, dict[str, float | None]]] = Field(default_factory=dict)
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[dict[str, Any], ...] = ()
     lead: dict[str, Interval] = Field(default_factory=dict)
     ahead: dict[str, Interval] = Field(default_factory=dict)
     level: float = statistics.LEVEL
@@ -116,10 +82,10 @@ class Analysis(Record):
         scores = self.scores[dimension]
         return max(self.runs[1:], key=lambda run: scores[run].value or 0.0)
 
-    def comparison(self, dimension: str, than: str) -> Comparison | None:
+    def comparison(self, dimension: str, than: str) -> dict[str, Any] | None:
         """Return the comparison of our run with the run ``than`` on a dimension. None where no state has scores of
         both."""
-        return next((c for c in self.comparisons if (c.dimension, c.than) == (dimension, than)), None)
+        return next((row for row in self.comparisons if (row["dimension"], row["than"]) == (dimension, than)), None)
 
 
 def analyse_study(settings: Settings, job: Job) -> None:
@@ -214,7 +180,7 @@ def analyse_scores(
     leads = pd.DataFrame({name: draws[name, ours] - best[name] for name in dimensions()})
     ahead = {name: leads[name] - leads.drop(columns=name).max(axis=1, skipna=False) for name in dimensions()}
     return fields | {
-        "comparisons": _comparisons(settings, means, draws, ours, others),
+        "comparisons": compare_runs(settings, means, draws, ours, others),
         "lead": {name: _interval(leads[name]) for name in dimensions()},
         "ahead": {name: _interval(ahead[name]) for name in dimensions()},
     }  # fmt: skip
@@ -244,12 +210,24 @@ def _interval(draws: pd.Series) -> Interval:
     return Interval(value=float(estimate), low=low, high=high)
 
 
-def _comparisons(
+def compare_runs(
     settings: Settings, means: pd.DataFrame, draws: pd.DataFrame, ours: str, others: Sequence[str]
-) -> tuple[Comparison, ...]:
+) -> tuple[dict[str, Any], ...]:
     """Compare our run with each other run on each dimension. ``means`` has the mean scores by state, ``draws`` their
     means and resampled means, both with columns (dimension, run). Where two runs have no state in common there is no
-    comparison."""
+    comparison.
+
+    Returns a row per comparison, paired by state, with ``dimension`` and ``than``, the other run;
+
+    - ``difference``: our mean score minus theirs over the states that have both, in points, with its 95% interval over
+      cases, ``low`` to ``high``;
+    - the other numbers of :func:`~cdpr.study.statistics.compare_pairs`;
+    - ``holm``, ``holm_zeros_dropped``, ``holm_permutation``: the p-values ``p``, ``p_zeros_dropped`` and
+      ``p_permutation`` after Holm's correction over the dimensions, which are the paper's family of tests;
+    - ``holm_all``: ``p`` after Holm's correction over all comparisons of the study;
+    - ``states_needed``: how many states a study needs to find a mean difference of 0.5 points, if the differences have
+      the standard deviation ``sd``; None where ``sd`` is 0.
+    """
     rows = []
     for run, name in itertools.product(others, dimensions()):
         differences = (means[name, ours] - means[name, run]).dropna().to_numpy()
@@ -265,8 +243,6 @@ def _comparisons(
     tests["holm_all"] = holm(tests["p"])
     for corrected, raw in _CORRECTED.items():  # for each run separately, over the dimensions
         tests[corrected] = tests.groupby("than")[raw].transform(holm)
-    comparisons = []
-    for test in tests.to_dict("records"):
-        needed = statistics.states_needed(statistics.TARGET, test["sd"], len(tests)) if test["sd"] > 0 else None
-        comparisons.append(Comparison(**test, states_needed=needed))
-    return tuple(comparisons)
+    needed = [statistics.states_needed(statistics.TARGET, sd, len(tests)) if sd > 0 else None for sd in tests["sd"]]
+    records = tests.to_dict("records")
+    return tuple(row | {"states_needed": states} for row, states in zip(records, needed, strict=True))

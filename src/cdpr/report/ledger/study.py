@@ -54,7 +54,7 @@ def _compare_lead(claim: Claim, analysis: Analysis, name: str) -> Comparison:
     # An undefined mean is shown as 0.
     ours, other = (scores[run].value or 0 for run in (analysis.ours, baseline))
     text = f"{name.replace('_', ' ')}: {ours:.2f} against {baseline} {other:.2f}"
-    text += f", Holm-adjusted p {test.holm:.2g}" if test else ""
+    text += f", Holm-adjusted p {test['holm']:.2g}" if test else ""
     comparison = _comparison(analysis, lead, text)
     if claim["asks"] == "leads":
         return comparison
