@@ -13,10 +13,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .escape import csv_cell
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Line = TypeVar("Line", bound="BaseModel")
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)  # error numbers: no space left, quota of the user exceeded
 
 
@@ -147,6 +151,26 @@ def shipped_text(package: str, *path: str) -> str:
     """Read a text file that is part of an installed package. ``path`` are the folders and the name of the file inside
     the package."""
     return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
+
+
+def read_json_lines(path: Path, kind: type[Line], error: type[ValueError] = TableError) -> Iterator[Line]:
+    """Yield the records in a file that has one JSON object per line, each as an object of the pydantic class ``kind``.
+    A file whose name ends in ``.gz`` is decompressed.
+
+    Raises ``error`` for a line that is no such record. The message names file, line and field, and quotes nothing of
+    the line, which may hold text of a case; the name of an unknown field is a text of the line too.
+    """
+    from pydantic import ValidationError
+
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield kind.model_validate_json(line)
+            except ValidationError as problem:
+                first = problem.errors()[0]
+                field = next((name for name in first["loc"][:1] if name in kind.model_fields), "line")
+                raise error(f"{path}:{number}: field {field!r}: {first['msg']}; remove the file and start snakemake "
+                            "again") from None  # fmt: skip
 
 
 def parse_yaml(text: str) -> Any:

@@ -7,7 +7,6 @@ say.
 """
 
 import asyncio
-import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -27,7 +26,7 @@ from ..credit.states import ActionKey, Node, action_of, selection_reason
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
-from ..files import write_gz
+from ..files import read_json_lines, write_gz
 from ..job import Job
 from ..llm import ModelSpec
 from ..llm.guard import disclosure_tags
@@ -92,10 +91,8 @@ class CreditedCase(BaseModel):
 
 
 def read_credit(path: Path) -> Iterator[CreditedCase]:
-    """Yield the credited cases in a gzip file, one per line. Raises pydantic's ValidationError for a line that is not a
-    credited case."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(CreditedCase.model_validate_json, lines)
+    """Yield the credited cases in a gzip file, one per line. Raises TableError for a line that is no credited case."""
+    return read_json_lines(path, CreditedCase)
 
 
 def credit_workups(settings: Settings, job: Job) -> None:

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import ValidationError
 
-from .row import EvaluationRow
+from .row import EvaluationError, EvaluationRow, read_rows
 from .significance import percentile_interval
 
 
@@ -61,10 +60,6 @@ METRICS = metrics_by_name(
 _TEXTS = {"obtained", "replies", "models"}  # fields of a row that are not columns of the frame
 
 
-class EvaluationError(ValueError):
-    """An evaluation that cannot be used; the message names file, line and field."""
-
-
 def read_evaluation(path: str | Path) -> pd.DataFrame:
     """Read the evaluation of one run on one data set, ``.../{run}/{dataset}.jsonl``, as a frame with a row per decoding
     and case, sorted by both.
@@ -77,16 +72,9 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
     """
     path = Path(path)
     rows: dict[tuple[str, str], EvaluationRow] = {}
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError as error:
-        raise EvaluationError(f"{path}: missing; run the stage `evaluate_agent` for it") from error
-    for number, line in enumerate(lines, 1):
-        try:
-            row = EvaluationRow.model_validate_json(line)
-        except ValidationError as error:
-            problem = "; ".join(f"field {'.'.join(map(str, e['loc']))!r}: {e['msg']}" for e in error.errors())
-            raise EvaluationError(f"{path}:{number}: {problem}") from error
+    if not path.exists():
+        raise EvaluationError(f"{path}: missing; run the stage `evaluate_agent` for it")
+    for number, row in enumerate(read_rows(path), 1):
         if (row.decoding, row.note_id) in rows:
             raise EvaluationError(f"{path}:{number}: field 'note_id': {row.note_id!r} appears twice as {row.decoding}")
         rows[row.decoding, row.note_id] = row

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
 
 from ..cases import CaseRecord
+from ..files import read_json_lines
 from ..pseudonym import pseudonym
 from ..settings import Settings
 
@@ -110,7 +111,10 @@ def public_text(settings: Settings, case: CaseRecord, text: str) -> str:
     return pseudonym(settings.paths.state, text) if case.credentialed else text
 
 
+class EvaluationError(ValueError):
+    """An evaluation that cannot be used; the message names file, line and field."""
+
+
 def read_rows(path: Path) -> Iterator[EvaluationRow]:
-    """Yield the rows of an evaluation file. Raises pydantic's ValidationError for a line that is no row."""
-    with path.open(encoding="utf-8") as lines:
-        yield from map(EvaluationRow.model_validate_json, lines)
+    """Yield the rows of an evaluation file. Raises EvaluationError for a line that is no row."""
+    return read_json_lines(path, EvaluationRow, EvaluationError)

@@ -4,14 +4,14 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
 
 from ..cases import CaseRecord
 from ..environment import State
 from ..evaluation.row import public_text
-from ..files import write_text
+from ..files import Line, read_json_lines, write_text
 from ..settings import Settings
 
 
@@ -92,9 +92,6 @@ class Proposal(Content):
     run: str
 
 
-Line = TypeVar("Line", bound=Record)
-
-
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:
     """Compute the identity of a state, 16 hexadecimal digits. It depends on the case and on the earlier requests with
     the kinds of their answers, in their order, and not on the wording of the replies."""
@@ -109,17 +106,6 @@ def write_lines(path: Path, lines: Iterable[BaseModel]) -> None:
 
 
 def read_lines(path: Path, kind: type[Line]) -> list[Line]:
-    """Read a file with one record of the class ``kind`` per line. Raises StudyError for a line that is no such record;
-    the message quotes nothing of the line, which may hold case text."""
-    lines = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            lines.append(kind.model_validate_json(line))
-        except ValidationError as error:
-            first = error.errors()[0]
-            location = first["loc"][0] if first["loc"] else ""
-            # The name of an unknown field is a text of the line too, so it is not quoted.
-            field = location if location in kind.model_fields else "line"
-            raise StudyError(f"{path}:{number}: field {field!r}: {first['msg']}; remove the file and start snakemake "
-                             "again") from None  # fmt: skip
-    return lines
+    """Read a file with one record of the class ``kind`` per line. Raises StudyError as
+    :func:`~cdpr.files.read_json_lines`."""
+    return list(read_json_lines(path, kind, StudyError))
