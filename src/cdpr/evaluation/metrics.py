@@ -1,6 +1,7 @@
 """Evaluations as one frame with a row per case, metrics as means over it, and estimates with intervals."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,21 +71,18 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
     :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that appears twice under one
     decoding, or decodings that do not cover the same cases.
     """
-    path = Path(path)
-    rows: dict[tuple[str, str], EvaluationRow] = {}
+    path, records = Path(path), []
     if not path.exists():
         raise EvaluationError(f"{path}: missing; run the stage `evaluate_agent` for it")
-    for number, row in enumerate(read_rows(path), 1):
-        if (row.decoding, row.note_id) in rows:
-            raise EvaluationError(f"{path}:{number}: field 'note_id': {row.note_id!r} appears twice as {row.decoding}")
-        rows[row.decoding, row.note_id] = row
-    if not rows:
-        raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate_agent` again")
-    records: list[dict[str, Any]] = []
-    for _, row in sorted(rows.items()):
+    for row in read_rows(path):
         left_out = _TEXTS if row.judging else {*_TEXTS, "judging"}
         records.append({"run": path.parent.name, "dataset": path.stem, **row.model_dump(exclude=left_out)})
+    if not records:
+        raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate_agent` again")
+    records.sort(key=itemgetter("decoding", "note_id"))
     frame = pd.json_normalize(records, sep="_")  # the fields of ``judging`` become columns `judging_...`
+    if len(twice := frame[frame.duplicated(["decoding", "note_id"])]):
+        raise EvaluationError(f"{path}: field 'note_id': {twice.note_id.iloc[0]!r} appears twice under one decoding")
     cases = frame.groupby("decoding").note_id.agg(tuple)
     if cases.nunique() > 1:
         counts = ", ".join(f"{decoding} {len(ids)}" for decoding, ids in cases.items())
