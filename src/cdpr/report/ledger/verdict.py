@@ -173,7 +173,8 @@ def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "",
     if refuting:
         shown, void = min(refuting, key=lambda comparison: comparison.support.high), ""
     else:
-        shown = min(comparisons, key=lambda comparison: comparison.support.value)
+        # Among equals, up to rounding, it is the one whose interval begins lower.
+        shown = min(comparisons, key=lambda one: (round(one.support.value, DECIMALS), one.support.low))
         void = next((comparison.void for comparison in comparisons if comparison.void), "")
     # The claim has at least this support: the least of all values, of all low ends and of all high ends.
     weakest = Effect(*np.min([comparison.support for comparison in comparisons], axis=0).tolist())
