@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import importlib
 import json
@@ -22,19 +21,15 @@ from toy import CALL_COUNTS
 from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job, PageEntry
-from cdpr.llm import ModelSpec, Usage
-from cdpr.llm.spending import Spending
-from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.stages import STAGES
 from cdpr.report.card_counts import count_cases, data_card
-from cdpr.report.effort import spent_part
 from cdpr.report.ledger.verdict import COUNTED, JudgedClaim, Ledger, count_verdicts, read_ledger
 from cdpr.report.methods import DATASETS, main_methods, page_methods
 from cdpr.report.page_runs import Records, shared_runs
 from cdpr.report.provenance import ProvenanceError
 from cdpr.report.report_page import banner, headline, write_report
 from cdpr.report.results import Results
-from cdpr.settings import ModelEntry, load_settings, merge, parse_settings
+from cdpr.settings import load_settings, merge, parse_settings
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -344,28 +339,6 @@ def test_a_new_chapter_appears_by_itself(results, tmp_path):
     text = job.out["html"].read_text()
     assert text.count('<section id="engines">') == text.count("<h2>Engines</h2>") == 1
     assert 'href="#engines"' in text and "<figcaption>Learning curves of the same variants under both engines." in text
-
-
-def test_what_was_spent_stands_on_the_page(results, tmp_path):
-    (results / "tables/effort.md").write_text("made")
-    settings = parse_settings(BASE | {"paths": {"state": str(tmp_path / "state")}})
-    free = write(results, tmp_path, settings)
-    assert "What the systems took" in free and "What was spent" not in free
-    entry = ModelEntry(id="gpt", prices={"input": 2, "output": 10})
-    spec = ModelSpec(where="https://api.example.org/v1", name="gpt", entry=entry, credentialed=False,
-                     state=settings.paths.state)  # fmt: skip
-    bill = Spending.open(spec, "gpt")
-    for system, outcome in {"tor": Usage(1_000_000, 300_000), "judge": "unknown", "medagent": "free"}.items():
-        SYSTEM.set(system)
-        bill.book(asyncio.run(bill.reserve(1_000_000, 50_000)), outcome)
-    text = write(results, tmp_path, settings)
-    assert "7.5000" in text.split("<h3>What was spent</h3>")[1].split("</table>")[0]
-    ((_, table),) = spent_part(settings)
-    assert [[table.cell(row, column).text for column in table.columns] for row in table.rows] == [
-        ["judge", "gpt", "0", "0", "0", "2.5000", "1", "2.5000", "0.0000"],
-        ["tor", "gpt", "1", "1000000", "300000", "5.0000", "0", "0.0000", "0.0000"],
-        ["In all", "—", "1", "1000000", "300000", "7.5000", "1", "2.5000", "0.0000"],
-    ]  # fmt: skip
 
 
 def test_a_lost_seed_is_a_hole_in_the_head(results, tmp_path):

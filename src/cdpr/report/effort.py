@@ -4,11 +4,9 @@ These numbers explain rows of the main table that accuracy and cost alone do not
 """
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..llm.spending import spent
 from ..settings import Settings, model_of
 from ..settings.models import Prices
 from . import layout
@@ -23,19 +21,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, main_methods(settings))
     parts = [effort_table(results, decoding) for decoding in results.decodings]
     return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
-
-
-def spent_part(settings: Settings) -> list[tuple[str, Table]]:
-    """Return the table of all that was paid to model providers so far, with its heading: a row per agent and model,
-    then their sum. An empty list where nothing was paid."""
-    bills = [asdict(bill) for bill in spent(settings.paths.state)]
-    if not bills:
-        return []
-    total: Row = {"system": "In all", "system_mark": "total"}
-    summed = [name for name, value in bills[0].items() if not isinstance(value, str)]  # counts and dollars
-    for name in summed:
-        total |= {name: sum(bill[name] for bill in bills), f"{name}_mark": "total"}
-    return [layout.table(settings, "effort.spent", [*bills, total])]
 
 
 def effort_table(results: Results, decoding: str, table: str = "effort.levels", **words: Any) -> tuple[str, Table]:

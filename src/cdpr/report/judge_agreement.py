@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from ..evaluation.metrics import EvaluationError
@@ -17,8 +16,6 @@ from .table import Row, Sheet, number
 
 # The columns of the frame of diagnoses where none was evaluated.
 _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
-# Which of the two judges call a diagnosis right. A code is the column of such diagnoses in the counts of `agreement`.
-BOTH, FIRST, SECOND, NEITHER = range(4)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -49,8 +46,9 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
     Beside the columns of :func:`~cdpr.evaluation.metrics.read_evaluation` there are
 
     - ``method``: its name;
-    - ``right_by``: the code of the judges that call the diagnosis right (:data:`BOTH` to :data:`NEITHER`); NaN where
-      there was no diagnosis to judge;
+    - ``first``, ``second``: whether this judge calls the diagnosis right; where there is none, both are False;
+    - ``right_by``: who calls it right, as the column of such diagnoses in the counts of ``agreement``: 0 both judges, 1
+      the first alone, 2 the second alone, 3 none; NaN where there was no diagnosis to judge;
     - ``invalid``: whether a judging model gave an answer that is no verdict, so that the tables of names decided.
 
     Raises EvaluationError for evaluations without a second judge.
@@ -68,12 +66,9 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
                 raise EvaluationError(f"{path}: no second judge has seen its diagnoses; evaluate it again")
             frames.append(rows.assign(method=method.name))
     diagnoses = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_COLUMNS)
-    has_second = diagnoses.judging_second.notna()  # the second judge's verdict; none where there was no diagnosis
-    first = diagnoses.correct.astype(bool)
-    second = diagnoses.judging_second.where(has_second, False).astype(bool)
-    # The code of the first condition that is true.
-    right_by = np.select([first & second, first, second], [BOTH, FIRST, SECOND], NEITHER)
-    diagnoses["right_by"] = pd.Series(right_by, diagnoses.index).where(has_second)
+    first = diagnoses["first"] = diagnoses.correct.astype(bool)
+    second = diagnoses["second"] = diagnoses.judging_second.eq(True)  # False where there was no diagnosis to judge
+    diagnoses["right_by"] = (2 * ~first + ~second).where(diagnoses.judging_second.notna())
     diagnoses["invalid"] = (diagnoses.judging_by == "invalid") | diagnoses.judging_second_invalid.astype(bool)
     return diagnoses, missing
 
@@ -102,7 +97,7 @@ def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) 
             if selected.empty:
                 continue
             case = [selected.dataset, selected.note_id]  # a name of a case is unique within its data set
-            # A row per case: how many of its diagnoses have each of the codes BOTH to NEITHER.
+            # A row per case: how many of its diagnoses each of the judges calls right.
             counts = pd.crosstab(case, selected.right_by).reindex(columns=range(4), fill_value=0)
             row = agreement(counts.to_numpy(), settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
             rows.append(row | {
@@ -119,18 +114,16 @@ def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) 
 
 def _flip_rows(results: Results, diagnoses: pd.DataFrame) -> list[Row]:
     """Return a row for each method and data set whose accuracy, as it is printed, differs between the judges: both
-    accuracies in %, and the numbers of diagnoses that only one judge calls right."""
+    accuracies, and the numbers of diagnoses that only one judge calls right."""
+    diagnoses = diagnoses.assign(only_first=diagnoses.right_by == 1, only_second=diagnoses.right_by == 2)
     rows = []
     for (name, dataset), group in diagnoses.groupby(["method", "dataset"], sort=False):
-        counts = group.right_by.value_counts().reindex(range(4), fill_value=0)
-        # Accuracies under the two judges; a case without a diagnosis counts as wrong.
-        first = 100 * float(counts[BOTH] + counts[FIRST]) / len(group)
-        second = 100 * float(counts[BOTH] + counts[SECOND]) / len(group)
-        if number(first, DECIMALS) != number(second, DECIMALS):
+        first, second = float(group["first"].mean()), float(group.second.mean())
+        if number(100 * first, DECIMALS) != number(100 * second, DECIMALS):
             method = results.method(name)
             rows.append({
                 "label": method.label, "dataset": DATASETS[dataset], "cases": len(group), "first": first,
-                "second": second, "change": second - first, "flips": f"{counts[FIRST]} : {counts[SECOND]}",
-                "runs": evaluations_of(method, dataset),
+                "second": second, "change": second - first, "runs": evaluations_of(method, dataset),
+                "flips": f"{group.only_first.sum()} : {group.only_second.sum()}",
             })  # fmt: skip
     return rows

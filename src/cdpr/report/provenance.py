@@ -25,7 +25,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     of the same cases. Each file must be unchanged since it was written. Where there is no ``run.json``, or it does not
     state a value, nothing is checked; an unreadable one is an error.
     """
-    cases: dict[str, tuple[str, Path]] = {}  # by data set: the digest of its cases, and the first evaluation on them
+    cases: dict[str, tuple[str, Path]] = {}  # by data set
     paths = {path.with_suffix(".run.json"): path for path in evaluations}
     for origin, record in _read_existing(paths):
         path = paths[origin]
@@ -34,10 +34,8 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         check_tier(settings, f"{path} (see {origin})", record.tier)
         _check_settings(settings, record, path, origin)
         if digest := record.input_digest("cases"):
-            first_digest, first_path = cases.setdefault(path.stem, (digest, path))
-            if first_digest != digest:
-                raise ProvenanceError(f"{path} and {first_path} were made on different cases of {path.stem} "
-                                      "(their run.json give different digests); evaluate both again")  # fmt: skip
+            what = f"were made on different cases of {path.stem} (their run.json give different digests)"
+            _require_same(cases, path.stem, digest, path, f"{what}; evaluate both again")
 
 
 def _check_settings(settings: Settings, record: RunRecord, path: Path, origin: Path) -> None:
@@ -65,32 +63,34 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
     """Raise :class:`ProvenanceError` where one of the training ``runs`` is of another tier than the settings, was
     trained on other cases than the others, has files that were changed, or a ``run.json`` that is unreadable or of
     another job. Where there is no ``run.json``, or it does not state a value, nothing is checked."""
-    cases: dict[str, Path] = {}  # the first record with each digest of the cases
+    cases: dict[str, tuple[str, Path]] = {}
     for origin, record in _read_existing(results / "training" / run / "run.json" for run in runs):
         _check_job(record, origin, "train_policy", {"run": origin.parent.name})
         check_tier(settings, origin, record.tier)
         _check_unaltered(record, origin, {"metrics.jsonl", "timings.jsonl"})
         if digest := record.input_digest("cases"):
-            cases.setdefault(digest, origin)
-        if len(cases) > 1:
-            first_origin, _ = cases.values()
-            raise ProvenanceError(f"{origin} and {first_origin} are of training on different cases "
-                                  "(their digests differ); train both again")  # fmt: skip
+            what = "are of training on different cases (their digests differ)"
+            _require_same(cases, "", digest, origin, f"{what}; train both again")
 
 
 def check_prices(results: Path, datasets: Iterable[str]) -> None:
     """Raise :class:`ProvenanceError` where the cases of these data sets were priced by different price lists, overrides
     or cost settings, since their average would mix them; and for a ``run.json`` that is unreadable or of another job.
     Data sets without a ``run.json`` are passed over."""
-    first: tuple[Any, Path] | None = None
+    first: dict[str, tuple[Any, Path]] = {}
     for origin, record in _read_existing(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
         _check_job(record, origin, "map_costs", {"dataset": origin.name.removesuffix(".run.json")})
         prices = record.parameters.get("costs"), record.input_digest("catalogue"), record.input_digest("overrides")
-        first = first or (prices, origin)
-        first_prices, first_origin = first
-        if prices != first_prices:
-            raise ProvenanceError(f"{origin} and {first_origin}: cases were priced by different catalogues, overrides "
-                                  "or cost settings; price both again")  # fmt: skip
+        what = "were priced by different catalogues, overrides or cost settings"
+        _require_same(first, "", prices, origin, f"{what}; price both again")
+
+
+def _require_same(first: dict[str, tuple[Any, Path]], name: str, value: Any, path: Path, problem: str) -> None:
+    """Raise ProvenanceError with the ``problem`` unless the file ``path`` has the same ``value`` as the first file of
+    this ``name``. ``first`` has the first values and their files; it is filled here."""
+    first_value, first_path = first.setdefault(name, (value, path))
+    if value != first_value:
+        raise ProvenanceError(f"{path} and {first_path} {problem}")
 
 
 def _check_job(record: RunRecord, origin: Path, stage: str, options: Mapping[str, str]) -> None:

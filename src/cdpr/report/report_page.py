@@ -19,7 +19,6 @@ from ..settings import Settings
 from . import comparisons, layout, methods, templates
 from .comparisons import ACCURACY, AEC, UTILITY
 from .data_card import render_card
-from .effort import spent_part
 from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
 from .page_runs import Records, anchor, anchors, shared_runs
@@ -114,9 +113,7 @@ def _show(settings: Settings, records: Records, entry: PageEntry) -> dict[str, A
     if not path.exists():
         return shown | {"reason": f"missing: {entry.file}"}
     if entry.module:  # a table, which is made again from the results, with links
-        parts = importlib.import_module(entry.module).sheet(settings, records.results).parts
-        # The file on effort leaves out what was paid so far, which is no result.
-        return shown | {"parts": [*(spent_part(settings) if entry.file == "tables/effort.md" else ()), *parts]}
+        return shown | {"parts": importlib.import_module(entry.module).sheet(settings, records.results).parts}
     content = path.read_bytes()
     if not content.startswith(b"\x89PNG"):
         return shown | {"reason": f"no PNG image: {entry.file}"}
