@@ -169,15 +169,15 @@ def test_its_numbers_are_those_of_the_credit_artifact(world):
             assert credit["why"] == line.selected[place][t]
             assert credit["entropy"] == pytest.approx(state.entropy, abs=1e-6)
             assert credit["process"] == pytest.approx(line.process[place][t], abs=1e-6)
-            assert {tuple(each["act"]) for each in credit["candidates"]} == {
+            assert {tuple(each["action"]) for each in credit["candidates"]} == {
                 *value,
                 *(shown_as(a.action) for a in state.actions),
             }
             for each in credit["candidates"]:
                 if "value" not in each:
                     continue
-                found = value[tuple(each["act"])]
-                shown = [each[name] for name in ("value", "right", "tests", "cost", "missed", "top")]
+                found = value[tuple(each["action"])]
+                shown = [each[name] for name in ("value", "correct", "tests", "cost_usd", "infeasible", "in_top_m")]
                 assert shown == pytest.approx([found.value, found.correct, found.tests, found.cost_usd,
                                                found.infeasible, found.in_top_m], abs=1e-6)  # fmt: skip
                 compared += 1
@@ -192,20 +192,22 @@ def test_a_value_is_the_mean_of_its_continuations_and_a_reward_its_distance_from
                 continue
             candidates = [each for each in step["credit"]["candidates"] if each.get("value") is not None]
             for each in candidates:
-                if each["act"][0] == "end":
+                if each["action"][0] == "end":
                     continue
                 assert len(each["endings"]) >= world.settings.credit.continuations
                 assert each["value"] == pytest.approx(fmean(end["utility"] for end in each["endings"]), abs=1e-5)
                 assert all(
-                    end["path"][-1][0] in ("end", "invalid") or end["from"] == "suffix" for end in each["endings"]
+                    end["path"][-1][0] in ("end", "invalid") or end["source"] == "suffix" for end in each["endings"]
                 )
-            baseline = fmean(each["value"] for each in candidates if each["top"])
-            kind = step["act"][0]
-            own = float(workup["right"]) if kind == "end" else next(
-                each["value"] for each in candidates if each["act"][1].lower() == step["act"][1].lower())  # fmt: skip
+            baseline = fmean(each["value"] for each in candidates if each["in_top_m"])
+            kind = step["action"][0]
+            own = float(workup["correct"])
+            if kind != "end":
+                named = {each["action"][1].lower(): each["value"] for each in candidates}
+                own = named[step["action"][1].lower()]
             assert step["credit"]["process"] == pytest.approx(max(-1, min(1, own - baseline)), abs=1e-5)
             checked += 1
-        assert workup["steps"][-1]["spent"] == pytest.approx(workup["cost"])
+        assert workup["steps"][-1]["spent"] == pytest.approx(workup["cost_usd"])
     assert checked > 15
 
 
@@ -278,7 +280,7 @@ def test_credentialed_cases_are_digests_without_the_switch(tmp_path, toy_case):
     workups = closed.workups()
     credited = [workup for workup in workups if workup["steps"]]
     assert len(credited) == 8 and all("credit" in workup["steps"][0] for workup in credited)
-    names = {each["act"][1] for workup in credited for each in workup["steps"][0]["credit"]["candidates"]}
+    names = {each["action"][1] for workup in credited for each in workup["steps"][0]["credit"]["candidates"]}
     assert all(re.fullmatch(r"[0-9a-f]{16}|", name) for name in names) and len(names) > 1
     shown = made(tmp_path / "open", toy_case, credentialed=True, inspector={"credentialed": True})
     assert shown.workups()[0]["case"] == "T-0" and "REQUEST" in str(shown.workups())

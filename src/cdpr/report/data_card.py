@@ -1,9 +1,6 @@
 """Data cards: what a data set holds, as numbers (JSON) and as a page (Markdown)."""
 
 import json
-import re
-from collections.abc import Mapping
-from typing import Any
 
 from .. import escape
 from ..costs.price import COVERAGE_COLUMNS
@@ -11,8 +8,8 @@ from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
 from ..settings import Settings
-from . import card_templates
 from .card_counts import FEWEST_PATIENTS, CardError, count_cases, data_card, read_report
+from .documents import render
 
 
 def write_data_card(settings: Settings, job: Job) -> None:
@@ -29,15 +26,6 @@ def write_data_card(settings: Settings, job: Job) -> None:
     digests |= {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
     card = data_card(settings, dataset, cases, attrition, prices, digests)
     write_text(job.out["json"], json.dumps(card, indent=2, ensure_ascii=False) + "\n")
-    write_text(job.out["md"], render_card(card, "form.md"))
+    write_text(job.out["md"], render("card.txt", card=card, fewest_patients=FEWEST_PATIENTS))
     job.metrics.update(cases=len(cases), patients=card["counts"]["patients"])
     print(f"{dataset}: {len(cases)} of {attrition.read} cases, {card['counts']['patients']} patients")
-
-
-def render_card(card: Mapping[str, Any], form: str) -> str:
-    """Return a data card as text: in ``form.md`` as a page of Markdown, in ``form.html`` as a part of a page of HTML.
-    ``card`` is the card as numbers (:func:`cdpr.report.card_counts.data_card`)."""
-    options = {"autoescape": True, "finalize": escape.html} if form == "form.html" else {}
-    template = escape.environment(card_templates, **options).get_template("card.txt")
-    text = template.render(card=card, form=form, fewest_patients=FEWEST_PATIENTS)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -17,9 +17,10 @@ from ..job import Job, PageEntry
 from ..records import KEY_TAG
 from ..settings import Settings
 from . import comparisons, layout, methods, templates
+from .card_counts import FEWEST_PATIENTS
 from .comparisons import ACCURACY, AEC, UTILITY
-from .data_card import render_card
-from .ledger.verdict import COUNTED, NOT_RUN, read_ledger
+from .documents import render
+from .ledger.verdict import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
 from .page_runs import Records, anchor, anchors, shared_runs
 from .results import Results
@@ -74,16 +75,11 @@ def write_report(settings: Settings, job: Job) -> None:
     environment.globals["key_tag"] = KEY_TAG
     # Functions that the template applies to values: {{ text | unbroken }}. `anchors` gives those that the page has.
     environment.filters |= {
-        "unbroken": _join_intervals, "slug": _style_class, "anchor": anchor,
+        "unbroken": _join_intervals, "anchor": anchor,
         "anchors": lambda runs: [name for name in anchors(runs) if name in listed],
         "chapter": lambda title: re.sub(r"\W+", "_", title.lower()).strip("_"),
     }  # fmt: skip
     write_text(job.out["html"], environment.get_template("report.html").render(page))
-
-
-def _style_class(verdict: str) -> str:
-    """Return the CSS class of a verdict on a claim of the paper. An unknown verdict has the class of `not run`."""
-    return (verdict if verdict in COUNTED else NOT_RUN).replace(" ", "-")
 
 
 def _join_intervals(text: str) -> str:
@@ -125,7 +121,10 @@ def _read_card(dataset: str, label: str, records: Records) -> dict[str, Any]:
     is empty where the file is missing."""
     target = f"cards/{dataset}.json"
     path = records.results / target
-    html = render_card(json.loads(path.read_text(encoding="utf-8")), "form.html") if path.exists() else ""
+    html = ""
+    if path.exists():
+        card = json.loads(path.read_text(encoding="utf-8"))
+        html = render("card.txt", "form.html", card=card, fewest_patients=FEWEST_PATIENTS)
     return {"title": label, "artifact": records.artifact(target), "html": html}
 
 

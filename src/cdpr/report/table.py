@@ -17,9 +17,9 @@ from .. import escape
 from ..files import write_text
 from . import table_templates
 
-# Why a cell is emphasised: best or second best of its column, a sum, or a difference that is clearly better or worse
+# Why a cell is emphasised: best or second best of its column, or a difference that is clearly better or worse
 # (shown on the HTML page alone).
-Mark = Literal["", "best", "second", "total", "better", "worse"]
+Mark = Literal["", "best", "second", "better", "worse"]
 # Evaluations behind a number, as (run, data set): ``(("cdpr-seed0", "mimic_iv"),)``.
 Runs = tuple[tuple[str, str], ...]
 EMPTY = "—"  # the text of a cell without a value
@@ -30,8 +30,8 @@ class Column:
     """A column of a table, which shows the value under ``key`` of each row.
 
     - ``header`` is printed above it, ``group`` above several neighbouring columns.
-    - Floats are multiplied by ``factor`` and printed with ``decimals`` decimals (None: all), with a plus sign if
-      ``signed``, and with a ``unit``. Other values are replaced by ``words``, which maps values to texts.
+    - Floats are multiplied by ``factor`` and printed with ``decimals`` decimals (None: all), and with a plus sign if
+      ``signed``. Other values are replaced by ``words``, which maps values to texts.
     - With ``interval``, the ends of the interval are shown, the row's values ``<key>_low`` and ``<key>_high``.
     - ``marked`` is how many of the best values are marked: the best (1), or also the second best (2), where
       ``higher_is_better`` says what is best. Only rows with a true ``learned`` take part.
@@ -51,33 +51,31 @@ class Column:
     marked: int = 0
     higher_is_better: bool = False
     linked: bool = True
-    unit: str = ""
     words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def text(self, value: Any, signed: bool = False, factor: float = 1.0) -> str:
-        """Return a value as text. A float is multiplied by ``factor`` and written with the column's decimals and unit,
+        """Return a value as text. A float is multiplied by ``factor`` and written with the column's decimals,
         and a plus if ``signed``; anything else is replaced by ``words`` or written as it is."""
         if isinstance(value, float):
-            return number(factor * value, self.decimals, signed) + self.unit
+            return number(factor * value, self.decimals, signed)
         return str(self.words.get(value, value))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table shows in one row and column: a ``text`` with a ``note`` below it, why it is emphasised (``mark``),
-    and the evaluations behind it (``runs``)."""
+    """What a table shows in one row and column: a ``text``, why it is emphasised (``mark``), and the evaluations behind
+    it (``runs``)."""
 
     text: str
     mark: Mark = ""
     runs: Runs = ()
-    note: str = ""
 
 
 # Values by column key; a row can hold more than the columns show. Some keys have a meaning of their own:
 # - ``runs``: the evaluations behind the numbers of the row; ``private.runs``: those behind keys like ``private.aec``.
 # - ``reason``: why the row has no numbers; it is shown across the row.
 # - ``<key>_text``: what is shown in place of the value under ``<key>``.
-# - ``<key>_mark``, ``<key>_note``, ``<key>_runs``: the fields of the cell under ``<key>``.
+# - ``<key>_mark``, ``<key>_runs``: the fields of the cell under ``<key>``.
 Row = dict[str, Any]
 
 
@@ -114,7 +112,7 @@ class Table:
         return groups
 
     def cell(self, row: Row, column: Column) -> Cell:
-        """Return the cell of a row and column: its text, mark, runs and note. Where there is no value, its text is
+        """Return the cell of a row and column: its text, mark and runs. Where there is no value, its text is
         ``—``."""
         key = column.key
         text = row.get(f"{key}_text")
@@ -128,7 +126,7 @@ class Table:
             dataset, _, _ = key.rpartition(".")  # "private" of "private.aec"
             runs = row.get(f"{dataset}.runs", row.get("runs", ()))
         mark = row.get(f"{key}_mark") or self._marks.get((id(row), key), "")
-        return Cell(text, mark, runs, row.get(f"{key}_note") or "")
+        return Cell(text, mark, runs)
 
     def _format(self, row: Row, column: Column) -> str:
         """Return the value of a row in a column as text, with its interval where the column shows intervals; ``—``
@@ -178,10 +176,6 @@ class Sheet:
         write_text(out["tex"], "% needs \\usepackage{booktabs,longtable}\n" + tables)
 
 
-# Content of a page of Markdown: a table, a paragraph, a list.
-Block = Table | str | Sequence[str]
-
-
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
     """Return the columns ``keys`` of the rows as the text of a CSV file.
 
@@ -204,10 +198,10 @@ def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
     return pd.DataFrame(cells, columns=list(keys), dtype=object).to_csv(index=False, lineterminator="\n")
 
 
-def to_markdown(block: Block) -> str:
-    """Return a block as Markdown. A table is a pipe table with its notes as a list below it. The best values are
-    **bold** and the second best underlined. A row without values shows the reason after its first cell."""
-    return escape.environment(table_templates).get_template("block.md").render(block=block)
+def to_markdown(table: Table) -> str:
+    """Return a table as Markdown: a pipe table with its notes as a list below it. The best values are **bold** and the
+    second best underlined. A row without values shows the reason after its first cell."""
+    return escape.environment(table_templates).get_template("table.md").render(table=table)
 
 
 def to_latex(table: Table) -> str:
@@ -243,10 +237,9 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
     return f"{rounded:{sign}.{decimals}f}"
 
 
-def markdown_page(title: str, parts: Iterable[tuple[Any, ...]]) -> str:
-    """Return a page as Markdown: its title, then each of the ``parts``, a tuple of a heading and the blocks below
-    it."""
+def markdown_page(title: str, parts: Iterable[tuple[str, Table]]) -> str:
+    """Return a page as Markdown: its title, then each of the ``parts``, a heading and the table below it."""
     page = f"# {escape.markdown(title)}\n"
-    for heading, *blocks in parts:
-        page += f"\n## {escape.markdown(heading)}\n\n" + "\n".join(map(to_markdown, blocks))
+    for heading, table in parts:
+        page += f"\n## {escape.markdown(heading)}\n\n" + to_markdown(table)
     return page

@@ -1,9 +1,9 @@
 """Episodes in the JSON form that the inspector's page reads, decision by decision: action, cost, and the agent's reply;
 the process reward of the decision and the oracle's opinion where there are any.
 
-Keys are short, since there are thousands of them: ``act`` is an action, ``said`` the diagnosis, ``right`` whether it is
-right, ``cost`` the US dollars, ``tests`` the examinations that the utility charges, ``missed`` the unavailable
-requests. The functions below explain the others.
+Its keys are the names of the fields of :class:`~cdpr.evaluation.row.EvaluationRow`,
+:class:`~cdpr.credit.scores.CandidateValue` and :class:`~cdpr.evaluation.credit_workups.Ending`. An ``action`` is a pair
+[kind, text], and ``said`` the diagnosis. The functions below explain the others.
 """
 
 from collections import Counter
@@ -24,7 +24,8 @@ from ...study.records import state_digest
 from .oracle import Opinion, Oracle
 
 Fields = dict[str, Any]
-_DECIMALS = 6
+# What is shown of a row of evaluations.
+_OF_ROW = {"decoding", "correct", "forced", "cost_usd", "utility", "n_tests", "n_na", "turns"}
 
 
 class InspectorError(ValueError):
@@ -72,11 +73,8 @@ class View:
         # The credit of a case covers one episode per decoding; `index` is the number of this one.
         index = credit.decodings.index(row.decoding) if credit else 0
         replies = credit.replies[index] if credit else row.replies
-        fields = {
-            "case": show_text(self.settings, case, case.note_id), "decoding": row.decoding, "right": row.correct,
-            "forced": row.forced, "said": row.diagnosis, "cost": row.cost_usd, "utility": row.utility,
-            "tests": row.n_tests, "missed": row.n_na, "turns": row.turns, "steps": [],
-        }  # fmt: skip
+        fields = row.model_dump(include=_OF_ROW) | {
+            "case": show_text(self.settings, case, case.note_id), "said": row.diagnosis, "steps": []}  # fmt: skip
         if replies is None or self.whole_record:
             return fields
         episode = await replay(self.environment, case, replies, row.forced)
@@ -112,7 +110,7 @@ class _Decisions:
         for t, step in enumerate(self.episode.steps):
             charge = step.observation.charge_usd
             spent += charge
-            fields: Fields = {"act": self._show(action_of(step)), "charge": _round(charge), "spent": _round(spent)}
+            fields: Fields = {"action": self._show(action_of(step)), "charge": charge, "spent": spent}
             if readable:
                 fields["reply"] = step.turn.text
             if self.view.rated:
@@ -145,19 +143,15 @@ class _Decisions:
     def _opinion_fields(self, opinion: Opinion) -> Fields:
         """Return an opinion as a JSON value. ``value`` is that of the best action, ``taken`` that of the action which
         the agent took, the first in ``opinion.values``."""
-        value_taken, *_ = opinion.values.values()
-        return {
-            "posterior": [[disease, _round(p)] for disease, p in opinion.posterior],
-            "best": self._show(opinion.best), "value": _round(opinion.best_value), "lost": _round(opinion.lost),
-            "taken": _round(value_taken), "disagrees": opinion.disagrees,
-        }  # fmt: skip
+        taken, *_ = opinion.values.values()
+        return {"posterior": opinion.posterior, "best": self._show(opinion.best), "value": opinion.best_value,
+                "lost": opinion.lost, "taken": taken, "disagrees": opinion.disagrees}  # fmt: skip
 
     def _credit_fields(self, t: int, opinion: Opinion | None) -> Fields:
         """Return the credit of decision ``t`` as a JSON value: its process reward (``process``), why training would
         select its state (``why``), and the sampled actions (``candidates``) with their continuations (``endings``).
 
-        Of an action, ``top`` says whether it is among the M likeliest, ``share`` is p_hat, ``value`` is U_hat with the
-        means behind it, and ``true`` is the oracle's value.
+        Of an action, ``taken`` says whether the agent took it, ``share`` is p_hat, and ``true`` the oracle's value.
         """
         assert self.credit is not None
         number = self.state_of[t]
@@ -166,20 +160,17 @@ class _Decisions:
         shares = {sampled.action: sampled.p for sampled in state.actions}  # of the actions that the policy sampled
         candidates: list[Fields] = []
         for value, continuations in zip(state.candidates, endings, strict=True):
-            candidate = {
-                "act": self._show(value.action), "taken": value.action == taken, "top": value.in_top_m,
-                "share": _round(shares.pop(value.action, 0.0)),
-                "value": _round(value.value), "right": _round(value.correct), "tests": _round(value.tests),
-                "cost": _round(value.cost_usd), "missed": _round(value.infeasible), "failed": value.failed,
-                "endings": [self._ending_fields(end) for end in continuations],
+            candidate = vars(value) | {
+                "action": self._show(value.action), "taken": value.action == taken,
+                "share": shares.pop(value.action, 0.0), "endings": [self._ending_fields(end) for end in continuations],
             }  # fmt: skip
             if opinion:
-                candidate["true"] = _round(opinion.values[value.action])
+                candidate["true"] = opinion.values[value.action]
             candidates.append(candidate)
         # The actions left in `shares` were sampled but not compared, so they have no value.
-        candidates += [{"act": self._show(action), "share": _round(share)} for action, share in shares.items()]
-        return {"entropy": _round(state.entropy), "why": self.credit.selected[self.index][t],
-                "process": _round(self.credit.process[self.index][t]), "candidates": candidates}  # fmt: skip
+        candidates += [{"action": self._show(action), "share": share} for action, share in shares.items()]
+        return {"entropy": state.entropy, "why": self.credit.selected[self.index][t],
+                "process": self.credit.process[self.index][t], "candidates": candidates}  # fmt: skip
 
     def _ending_fields(self, end: Ending) -> Fields:
         """Return a continuation of an episode as a JSON value. Its ``cut`` says that it reached the horizon H, the most
@@ -188,11 +179,8 @@ class _Decisions:
         # A continuation may be the end (suffix) of an evaluated episode. The settings can keep one beyond the horizon.
         kept_whole = end.source == "suffix" and credit.cache.long_suffixes == "keep"
         requests = sum(kind != "end" for kind, _ in end.path)
-        return {
-            "from": end.source, "right": end.correct, "tests": end.tests, "cost": _round(end.cost_usd),
-            "missed": end.infeasible, "utility": _round(end.utility),
-            "cut": not kept_whole and requests >= credit.horizon, "path": [self._show(action) for action in end.path],
-        }  # fmt: skip
+        is_cut = not kept_whole and requests >= credit.horizon
+        return vars(end) | {"path": [self._show(action) for action in end.path], "cut": is_cut}
 
 
 def is_readable(settings: Settings, case: CaseRecord) -> bool:
@@ -229,8 +217,3 @@ def action_of(step: Step) -> ActionKey:
     if isinstance(step.action, RequestTest) and not step.observation.exam_key:
         name = step.action.name  # it matched no examination
     return kind, name
-
-
-def _round(number: float | None) -> float | None:
-    """Round a number to the six decimals that the site stores; None stays None."""
-    return None if number is None else round(number, _DECIMALS)

@@ -13,6 +13,7 @@ from ...environment.opening import open_environment
 from ...escape import script
 from ...evaluation.credit_workups import chosen_cases, read_credit
 from ...evaluation.row import public_text, read_rows
+from ...files import write_text
 from ...job import Job
 from ...pseudonym import pseudonym
 from ...settings import Settings
@@ -130,9 +131,8 @@ def _case_fields(settings: Settings, cases: Mapping[str, CaseRecord], chosen: Co
 
 
 def write_data(folder: Path, name: str, content: Any) -> None:
-    """Write a value as JSON in the script ``<name>.js`` in a folder. When the page loads the script, it passes name and
-    value to the page's function ``inspector.take``. (A page that is opened from a disk can load scripts beside it, but
-    not fetch JSON.)"""
-    path = folder / f"{name}.js"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"inspector.take({json.dumps(name)},{script(content)});\n", encoding="utf-8")
+    """Write a value as JSON in the script ``<name>.js`` in a folder, floats with six decimals. When the page loads the
+    script, it passes name and value to the page's function ``inspector.take``. (A page that is opened from a disk can
+    load scripts beside it, but not fetch JSON.)"""
+    rounded = json.loads(json.dumps(content), parse_float=lambda text: round(float(text), 6))
+    write_text(folder / f"{name}.js", f"inspector.take({json.dumps(name)},{script(rounded)});\n")

@@ -88,9 +88,9 @@ const inspector = (() => {
     const gold = cases[workup.case]?.gold ?? "";
     return (!at.decoding || workup.decoding === at.decoding)
       && (!at.disease || gold === at.disease)
-      && (!at.verdict || workup.right === (at.verdict === "right"))
-      && (at.low === "" || workup.cost >= Number(at.low))
-      && (at.high === "" || workup.cost <= Number(at.high))
+      && (!at.verdict || workup.correct === (at.verdict === "right"))
+      && (at.low === "" || workup.cost_usd >= Number(at.low))
+      && (at.high === "" || workup.cost_usd <= Number(at.high))
       && (!at.credited || workup.steps.some(step => step.credit))
       && (!at.find || workup.case.toLowerCase().includes(at.find.toLowerCase()));
   }
@@ -154,17 +154,17 @@ const inspector = (() => {
   // The element of one item of the list; `place` is its index.
   function row({workup, turn, step}, place) {
     const starts = place === 0 || items[place - 1].workup !== workup;
-    const verdict = workup.right ? "right" : "wrong";
+    const verdict = workup.correct ? "right" : "wrong";
     const value = step ? (at.sort === "lost" ? number(step.oracle?.lost, 3) : at.sort === "entropy" ? number(step.credit?.entropy)
       : at.sort === "charge" ? number(step.charge) : step.credit ? signed(step.credit.process) : "") : "";
     const made = make("div", {
       class: starts ? "row first" : "row", role: "option", id: `row-${place}`, "aria-selected": String(place === current),
       "aria-posinset": place + 1, "aria-setsize": items.length, onclick: () => go(place),
     },
-      make("span", {class: verdict, title: verdict}, workup.right ? "✓" : "✗"),
+      make("span", {class: verdict, title: verdict}, workup.correct ? "✓" : "✗"),
       make("span", {title: workup.case}, workup.case),
       make("span", {class: "num"}, step ? `${turn + 1}` : ""),
-      make("span", {}, step?.rated ? make("b", {class: "rated", title: "rated in the expert study"}, "◆ ") : "", step ? label(step.act) : `${workup.turns} turns`),
+      make("span", {}, step?.rated ? make("b", {class: "rated", title: "rated in the expert study"}, "◆ ") : "", step ? label(step.action) : `${workup.turns} turns`),
       make("span", {class: "num", title: "R_proc, or what the list is sorted by"}, value));
     return made;
   }
@@ -220,12 +220,12 @@ const inspector = (() => {
     const fill = now => {
       const step = workup.steps[now];
       box.replaceChildren(
-        make("h2", {}, `${run} `, make("span", {class: workup.right ? "right" : "wrong"}, workup.right ? "✓ right" : "✗ wrong")),
+        make("h2", {}, `${run} `, make("span", {class: workup.correct ? "right" : "wrong"}, workup.correct ? "✓ right" : "✗ wrong")),
         make("p", {class: "small"}, `${workup.said ? `said ${workup.said}` : "named no diagnosis"}${workup.forced ? ", forced" : ""}; `
-          + `${usd(workup.cost)}, ${workup.tests} examination${workup.tests === 1 ? "" : "s"} counted, ${workup.missed} not available, utility ${number(workup.utility, 3)}`),
+          + `${usd(workup.cost_usd)}, ${workup.n_tests} examination${workup.n_tests === 1 ? "" : "s"} counted, ${workup.n_na} not available, utility ${number(workup.utility, 3)}`),
         workup.steps.length ? make("ol", {class: "turns", "aria-label": "Turns"}, ...workup.steps.map((each, t) => make("li", {},
           make("button", {type: "button", "aria-current": t === now ? "step" : null, onclick: () => turnTo ? turnTo(t) : fill(t)},
-            `${t + 1} ${label(each.act)}`)))) : make("p", {class: "hole"}, "Its decisions are not shown: the agent saw the whole record, or its words are not kept."),
+            `${t + 1} ${label(each.action)}`)))) : make("p", {class: "hole"}, "Its decisions are not shown: the agent saw the whole record, or its words are not kept."),
         ...(step ? decision(workup, step, now) : []));
     };
     fill(turn);
@@ -238,7 +238,7 @@ const inspector = (() => {
       make("h3", {}, `Known before turn ${turn + 1}`),
       known.length ? make("ol", {class: "evidence"}, ...known.map(each => evidence(workup, each)))
         : make("p", {class: "small"}, "The presentation alone."),
-      make("h3", {}, `Turn ${turn + 1}: ${label(step.act)}`),
+      make("h3", {}, `Turn ${turn + 1}: ${label(step.action)}`),
       make("p", {class: "small"}, `Charged ${usd(step.charge)}, ${usd(step.spent)} so far.`),
       step.reply !== undefined ? make("details", {}, make("summary", {}, "Its words"), make("p", {class: "text"}, step.reply)) : "",
       ...(step.credit ? credit(step) : [make("p", {class: "hole"}, workup.forced && turn === workup.steps.length - 1
@@ -268,8 +268,8 @@ const inspector = (() => {
 
   // An earlier decision with its result.
   function evidence(workup, step) {
-    const result = ["result", "repeat"].includes(step.act[0]) ? cases[workup.case]?.results?.[step.act[1]] : "";
-    return make("li", {}, make("strong", {}, label(step.act)), step.charge ? ` (${usd(step.charge)})` : "",
+    const result = ["result", "repeat"].includes(step.action[0]) ? cases[workup.case]?.results?.[step.action[1]] : "";
+    return make("li", {}, make("strong", {}, label(step.action)), step.charge ? ` (${usd(step.charge)})` : "",
       result ? make("span", {class: "text"}, `: ${result}`) : "");
   }
 
@@ -282,7 +282,7 @@ const inspector = (() => {
       make("p", {}, WHY[why] ?? why, ` Entropy ${number(entropy, 3)} ${index.credit.entropy_base === "e" ? "nats" : "bits"}, η ${index.credit.threshold}.`),
       make("p", {}, make("strong", {}, `R_proc ${signed(process)}`), process === null ? " (no value)"
         : `: the value of the action taken against the candidates (baseline: ${index.credit.baseline}, bounded to ±${index.credit.clip}).`
-          + (step.act[0] === "end" ? " A diagnosis taken is judged by its own words; Û of diagnosing is the share of right ones among those drawn." : "")),
+          + (step.action[0] === "end" ? " A diagnosis taken is judged by its own words; Û of diagnosing is the share of right ones among those drawn." : "")),
       make("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Candidates"},
         make("table", {}, make("thead", {}, make("tr", {}, ...head.map(text => make("th", {scope: "col"}, text)))),
           make("tbody", {}, ...candidates.flatMap(each => candidate(each, each.taken, truth))))),
@@ -295,14 +295,14 @@ const inspector = (() => {
 
   // A candidate, and below it a row of its own for its continuations, as wide as the table.
   function candidate(each, taken, truth) {
-    const valued = each.value !== undefined, name = label(each.act) + (taken ? " ← taken" : "");
-    const cells = valued ? [number(each.value, 3), number(each.right), number(each.tests), number(each.cost), number(each.missed)] : ["", "", "", "", ""];
+    const valued = each.value !== undefined, name = label(each.action) + (taken ? " ← taken" : "");
+    const cells = valued ? [number(each.value, 3), number(each.correct), number(each.tests), number(each.cost_usd), number(each.infeasible)] : ["", "", "", "", ""];
     const below = each.endings?.length ? make("tr", {hidden: true}, make("td", {colspan: truth ? 8 : 7}, continuations(each))) : null;
     const open = below && make("button", {type: "button", "aria-expanded": "false", onclick: () => {
       below.hidden = !below.hidden;
       open.setAttribute("aria-expanded", String(!below.hidden));
     }}, name);
-    return [make("tr", {class: [taken ? "taken" : "", each.top ? "top" : ""].join(" ").trim()},
+    return [make("tr", {class: [taken ? "taken" : "", each.in_top_m ? "top" : ""].join(" ").trim()},
       make("td", {}, open ?? name),
       make("td", {}, bar(each.share), number(each.share)),
       ...cells.map(text => make("td", {}, text)),
@@ -311,11 +311,11 @@ const inspector = (() => {
 
   function continuations(each) {
     return make("ol", {}, ...each.endings.map(end => make("li", {},
-      make("span", {class: end.right >= 0.5 ? "right" : "wrong"}, typeof end.right === "number" ? `${number(end.right)} ` : end.right ? "✓ " : "✗ "),
+      make("span", {class: end.correct >= 0.5 ? "right" : "wrong"}, typeof end.correct === "number" ? `${number(end.correct)} ` : end.correct ? "✓ " : "✗ "),
       end.path.map(label).join(" → ") || "diagnosed",
       end.cut ? ` · cut at H = ${index.credit.horizon}: its diagnosis was forced` : "",
-      ` · ${number(end.cost)} USD, ${end.tests} tests, ${end.missed} not available, U ${number(end.utility, 3)}`,
-      end.from === "suffix" ? " · what a workup of the group did" : "")),
+      ` · ${number(end.cost_usd)} USD, ${end.tests} tests, ${end.infeasible} not available, U ${number(end.utility, 3)}`,
+      end.source === "suffix" ? " · what a workup of the group did" : "")),
       ...(each.failed ? [make("li", {class: "hole"}, `${each.failed} did not come back`)] : []));
   }
 

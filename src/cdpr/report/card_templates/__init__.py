@@ -1,1 +1,0 @@
-"""The template of data cards, ``card.txt``, and how its parts look in Markdown and in HTML."""
