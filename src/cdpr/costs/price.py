@@ -89,8 +89,9 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
     """
     groups = {key: price.group for key, price in prices.items() if price.group is not None}
     items: dict[str, dict[str, float]] = {}  # by group: the price of each examination
-    for key, group in groups.items():
-        amounts, price = items.setdefault(group, {}), prices[key]
+    # Equal prices, as of two spellings of one quantity, count once.
+    for group, price in dict.fromkeys((group, prices[key]) for key, group in groups.items()):
+        amounts = items.setdefault(group, {})
         earlier = amounts.get(price.examination, 0.0)
         own = price.usd if price.panel_usd is None else min(earlier + price.usd, price.panel_usd)
         amounts[price.examination] = round(max(own, earlier), 2)
