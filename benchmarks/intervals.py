@@ -228,12 +228,17 @@ def scores(rng, cases: int, better: float) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(np.rint(of_method[:, None] + noise), 1, 5), case
 
 
+def count_scores(ratings: np.ndarray) -> np.ndarray:
+    """How often each item, a column of the ratings, got each score."""
+    return np.stack([(ratings == score).sum(axis=0) for score in statistics.SCALE], axis=1)
+
+
 def study(experiments: int) -> list[dict]:
     """The expert study: coverage of the intervals of a mean difference, of the shift and of alpha; how often the tests
     call equal methods different, and find half a point."""
     rows = []
     large, _ = scores(np.random.default_rng(1), 20_000, 0.0)
-    true_alpha = statistics.krippendorff_alpha(np.concatenate(large, axis=1))
+    true_alpha = statistics.krippendorff_alpha(count_scores(np.concatenate(large, axis=1)))
     for cases in (20, 50):
         rng = np.random.default_rng(cases)
         counts = dict.fromkeys(("difference", "shift", "alpha", "false_signed_rank", "false_permutation", "power"), 0)
@@ -248,8 +253,8 @@ def study(experiments: int) -> list[dict]:
             counts["false_signed_rank"] += test["p"] < statistics.LEVEL
             counts["false_permutation"] += test["p_permutation"] < statistics.LEVEL
             units = np.concatenate(table, axis=1)
-            values, of_unit = statistics.count_scores(units), np.tile(np.arange(2 * cases), 2)
-            drawn = [statistics.alpha_of_counts(np.repeat(values, w[of_unit], axis=0)) for w in weights[:100]]
+            values, of_unit = count_scores(units), np.tile(np.arange(2 * cases), 2)
+            drawn = [statistics.krippendorff_alpha(np.repeat(values, w[of_unit], axis=0)) for w in weights[:100]]
             low, high = percentile_interval(np.array(drawn))
             counts["alpha"] += low <= true_alpha <= high
             table, _ = scores(rng, cases, statistics.TARGET)

@@ -259,17 +259,16 @@ def agreement(counts: ArrayLike, resamples: int, seed: int, dataset: str = "") -
     both, only_first, only_second, _ = (int(n) for n in table.sum(axis=0))
     if not (verdicts := int(table.sum())):
         raise ValueError("there are no verdicts to compare")
-    kappa, low, high = float(cohens_kappa(table.sum(axis=0))), None, None
-    one_seed = table[None]  # [seeds, cases, 4]: only cases are resampled
-    draws = cohens_kappa(crossed_bootstrap(one_seed, resamples, seed, dataset))
+    kappa = float(cohens_kappa(table.sum(axis=0)))
+    draws = cohens_kappa(crossed_bootstrap(table[None], resamples, seed, dataset))  # one "seed": cases are resampled
     draws = draws[np.isfinite(draws)]
     is_defined = np.isfinite(kappa) and draws.size
-    if is_defined:
-        low, high = percentile_interval(draws)
-    figures: dict[str, Any] = {"verdicts": verdicts, "first": both + only_first, "second": both + only_second}
-    agreed = 1 - (only_first + only_second) / verdicts
-    figures |= {"only_first": only_first, "only_second": only_second, "agreed": agreed}
-    return figures | {"kappa": kappa if is_defined else None, "kappa_low": low, "kappa_high": high}
+    low, high = percentile_interval(draws) if is_defined else (None, None)
+    return {
+        "verdicts": verdicts, "first": both + only_first, "second": both + only_second, "only_first": only_first,
+        "only_second": only_second, "agreed": 1 - (only_first + only_second) / verdicts,
+        "kappa": kappa if is_defined else None, "kappa_low": low, "kappa_high": high,
+    }  # fmt: skip
 
 
 def cohens_kappa(counts: np.ndarray) -> np.ndarray:

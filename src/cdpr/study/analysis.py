@@ -189,14 +189,13 @@ def analyse_scores(
 def _alpha(scores: pd.DataFrame, name: str, digests: Sequence[str], weights: np.ndarray) -> Interval:
     """Compute Krippendorff's alpha on a dimension from the ``scores`` of all contents. Its interval resamples states,
     whose ``digests`` are given: ``weights`` [resamples, states] says how often each is drawn."""
-    # How often each content, a row, got each score; only contents that were rated at least twice.
+    # How often each content, a row, got each score.
     rated = scores.dropna(subset=name).groupby(["state", "content"])[name]
     counts = rated.value_counts().unstack(fill_value=0).reindex(columns=list(SCALE), fill_value=0)
-    counts = counts[counts.sum(axis=1) > 1]
     state_of_row = pd.Index(digests).get_indexer(counts.index.get_level_values("state"))
     # In a resample a content is counted as often as its state is drawn.
     resampled = (np.repeat(counts.to_numpy(), times[state_of_row], axis=0) for times in weights)
-    alphas = map(statistics.alpha_of_counts, (counts.to_numpy(), *resampled))
+    alphas = map(statistics.krippendorff_alpha, (counts.to_numpy(), *resampled))
     return _interval(pd.Series(alphas, dtype=float))
 
 

@@ -14,27 +14,16 @@ TARGET = 0.5  # the difference between two mean scores, in points, that a study 
 DECIMALS = 9
 
 
-def krippendorff_alpha(ratings: ArrayLike) -> float | None:
-    """Compute the ordinal Krippendorff's alpha of ``ratings`` [raters, items], NaN where a rating is missing.
-
-    Returns None where alpha is undefined: no item was rated twice, or all scores are equal. Source: Krippendorff,
-    Content Analysis (2004), chapter 11; computed by the package ``krippendorff``.
-    """
-    return alpha_of_counts(count_scores(ratings))
-
-
-def count_scores(ratings: ArrayLike) -> np.ndarray:
-    """Count how often each item got each of the five scores. Takes ``ratings`` [raters, items], NaN where missing;
-    returns counts [items, 5] of the items that were rated at least twice."""
-    counts = np.stack([(np.asarray(ratings) == score).sum(axis=0) for score in SCALE], axis=1)
-    return counts[counts.sum(axis=1) > 1]
-
-
-def alpha_of_counts(counts: np.ndarray) -> float | None:
+def krippendorff_alpha(counts: np.ndarray) -> float | None:
     """Compute the ordinal Krippendorff's alpha from ``counts`` [items, 5]: how often each item got each of the five
-    scores. None where there are no two different scores."""
+    scores.
+
+    Returns None where alpha is undefined: no item was rated twice, or all scores of such items are equal. Source:
+    Krippendorff, Content Analysis (2004), chapter 11; computed by the package ``krippendorff``.
+    """
     import krippendorff
 
+    counts = counts[counts.sum(axis=1) > 1]
     if (counts.sum(axis=0) > 0).sum() < 2:  # no two different scores
         return None
     return float(krippendorff.alpha(value_counts=counts, value_domain=list(SCALE), level_of_measurement="ordinal"))
