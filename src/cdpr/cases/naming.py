@@ -237,7 +237,7 @@ def _read_with_abbreviation(name: str) -> Meaning | None:
 
 def _find_imaging(name: str) -> Meaning | None:
     """Find the imaging study with the region, modality and contrast that a name states. None for a name that is no
-    imaging, for a biopsy, for two studies joined by a plus, and where no such study is known."""
+    imaging, for a biopsy or another procedure, for two studies joined by a plus, and where no such study is known."""
     words, contrast = imaging_words(name) or (frozenset[str](), "")
     if not words or words & _PROCEDURES or compiled(_CLASSES["biopsy"]).search(_respell(name)):
         return None

@@ -183,7 +183,7 @@ def tells_result(sentence: str) -> bool:
 
 def remove_leaks(settings: Settings, job: Job) -> None:
     """Stage ``remove_leaks``: write the test cases of a benchmark without texts that give the diagnosis away, and the
-    numbers of what was removed."""
+    numbers of what was removed. Raises RecordError for a broken file of cases, and as :func:`controlled`."""
     attrition = Attrition(job.options["dataset"])
     test_cases = (record for record in iterate_records(job.inputs["cases"]) if record.split == "test")
     cases = filter(None, (controlled(record, attrition) for record in test_cases))

@@ -142,7 +142,8 @@ def _describe_agent(experiment: "Experiment", run: str) -> dict[str, Any]:
     """Describe an agent or a trained run for a run key, as a JSON value:
 
     - ``served``: the program and command of the server that the job starts, and what the model's entry sets for it;
-    - ``weights``: the digest of the folder of weights by which the agent acts, if there is one;
+    - ``weights``: the digest of the folder of weights by which the agent acts, if there is one that no other job makes
+      (such a folder is an input);
     - ``acts``: the agent's class;
     - ``model``: ``policy``, a folder or an address, if the agent names one of these as its model; None if it names an
       entry of models.yaml, or has no model;

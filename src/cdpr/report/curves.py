@@ -73,7 +73,7 @@ class Curves:
 
 def read_curves(results: str | Path, method: Method, metrics: Sequence[str], prefix: str = "validation/") -> Curves:
     """Read ``metrics`` of all seeds of a method. In the metrics files each is named ``<prefix><metric>``, such as
-    ``validation/accuracy``. Seeds without a file are left out.
+    ``validation/accuracy``. Seeds without a file, or without any of these metrics in it, are left out.
 
     Seeds may have been validated at different steps. The curves have all these steps within the range that every seed
     covers, and values between the steps of a seed are interpolated linearly, never extrapolated. So a seed that is
