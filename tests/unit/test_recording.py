@@ -19,7 +19,7 @@ from cdpr.cases import iterate_records, write_records
 from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
-from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings, withheld
+from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings
 from cdpr.llm.journal import JournalError, open_journal
 from cdpr.llm.recording import AnswerMissing, Recordings, canonical_json, model_identity, question_fields, question_key
 from cdpr.pipeline.cli import explain, main
@@ -343,7 +343,7 @@ def recorded(server, tmp_path, cases) -> Path:
 
 
 def test_an_archive_redoes_a_table_elsewhere(recorded, cases, tmp_path):
-    assert export_recordings(recorded, tmp_path / "a.zip") == export_recordings(recorded, tmp_path / "b.zip") == 32
+    assert export_recordings(recorded, tmp_path / "a.zip") == export_recordings(recorded, tmp_path / "b.zip") == (32, 0)
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
     there = tmp_path / "there"
     found = import_recordings(there / "state", tmp_path / "a.zip")
@@ -352,7 +352,7 @@ def test_an_archive_redoes_a_table_elsewhere(recorded, cases, tmp_path):
     assert replayed == (tmp_path / "live.jsonl").read_bytes()
     export_recordings(there / "state", tmp_path / "c.zip")
     assert (tmp_path / "c.zip").read_bytes() == (tmp_path / "a.zip").read_bytes()
-    assert export_recordings(recorded, tmp_path / "d.zip", ["doctor"]) == 32
+    assert export_recordings(recorded, tmp_path / "d.zip", ["doctor"]) == (32, 0)
     with pytest.raises(ArchiveError, match="no answers about open cases for nurse"):
         export_recordings(recorded, tmp_path / "e.zip", ["nurse"])
     assert not (tmp_path / "e.zip").exists()
@@ -418,7 +418,7 @@ def test_an_answer_that_was_recorded_unchecked_is_mended_when_it_is_read(server,
 def test_credentialed_answers_are_not_exported(server, recorded, tmp_path):
     spec = spec_of(recorded, server.url, "doctor", credentialed=True)
     ask(spec)
-    assert export_recordings(recorded, tmp_path / "a.zip") == 32, "those of open cases alone"
+    assert export_recordings(recorded, tmp_path / "a.zip") == (32, 0), "those of open cases alone"
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         assert b"zqsecret" not in archive.read("answers.jsonl")
     private = tmp_path / "private"
@@ -433,20 +433,18 @@ def test_credentialed_answers_are_not_exported(server, recorded, tmp_path):
 
 def test_the_mark_of_now_counts_for_exports_too(server, recorded, cases, tmp_path):
     """Answers that were recorded while their data set was open stay here once it is marked."""
-    everything, [dataset] = (
-        export_recordings(recorded, tmp_path / "a.zip"),
-        {case.dataset for case in iterate_records(cases)},
-    )
-    assert export_recordings(recorded, tmp_path / "b.zip", credentialed=["another"]) == everything
+    [dataset] = {case.dataset for case in iterate_records(cases)}
+    everything, _ = export_recordings(recorded, tmp_path / "a.zip")
+    assert export_recordings(recorded, tmp_path / "b.zip", credentialed=["another"]) == (everything, 0)
     with pytest.raises(ArchiveError, match="never leave"):
         export_recordings(recorded, tmp_path / "c.zip", credentialed=[dataset])
-    assert len(withheld(recorded, (), [dataset])) == everything and not (tmp_path / "c.zip").exists()
+    assert not (tmp_path / "c.zip").exists()
     ask(spec_of(recorded, server.url, "doctor"), [{"role": "user", "content": "of an unknown case"}])
-    assert export_recordings(recorded, tmp_path / "d.zip") == everything + 1
-    assert export_recordings(recorded, tmp_path / "e.zip", credentialed=["another"]) == everything
+    assert export_recordings(recorded, tmp_path / "d.zip") == (everything + 1, 0)
+    assert export_recordings(recorded, tmp_path / "e.zip", credentialed=["another"]) == (everything, 1)
     there = tmp_path / "there"
     import_recordings(there, tmp_path / "a.zip")  # about open cases, of others
-    assert export_recordings(there, tmp_path / "f.zip", credentialed=[dataset]) == everything
+    assert export_recordings(there, tmp_path / "f.zip", credentialed=[dataset]) == (everything, 0)
 
 
 def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):

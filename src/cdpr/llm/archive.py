@@ -10,11 +10,10 @@ import json
 import sqlite3
 import zipfile
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -30,6 +29,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of the member, the first that a zip f
 # An archive whose text is over this many times larger than its compressed form is refused: someone may have made it to
 # fill the memory.
 _MOST_COMPRESSED = 200
+# All recorded answers, the systems that use each, and the data sets of the cases about which its question was asked;
+# lists as JSON, and no list where no data set was recorded.
+_OPEN_ANSWERS = """
+SELECT answers.*, systems, datasets FROM answers
+JOIN (SELECT question, json_group_array(system) AS systems FROM uses GROUP BY question) USING (question)
+LEFT JOIN (SELECT question, json_group_array(dataset) AS datasets FROM sources WHERE dataset != '' GROUP BY question)
+USING (question) ORDER BY question
+"""
 _IMPORTED = "imported"  # in place of a data set, for answers from an archive, which are all about open cases
 # Errors of reading a damaged archive; RuntimeError: encrypted, or an unknown compression.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError, UnicodeDecodeError)
@@ -37,6 +44,14 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, Runtime
 
 class ArchiveError(ValueError):
     """An archive cannot be written or read; the message says why."""
+
+
+class Exported(NamedTuple):
+    """The result of an export of recorded answers: the number of answers in the archive, and of those withheld because
+    their data set is credentialed by now or was not recorded."""
+
+    written: int
+    withheld: int
 
 
 @dataclass
@@ -66,75 +81,42 @@ class _Line(BaseModel):
 
 def export_recordings(
     state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
-) -> int:
-    """Write the recorded answers of models about open cases to the archive ``file``; returns the number of answers.
-    ``state`` is the folder of the recordings. With ``systems`` (names of agents, judges, matchers) only the answers
-    that these use are written.
+) -> Exported:
+    """Write the recorded answers of models about open cases to the archive ``file``; returns their number, and that of
+    the answers left out. ``state`` is the folder of the recordings. With ``systems`` (names of agents, judges,
+    matchers) only the answers that these use are written.
 
-    ``credentialed`` are the data sets whose text must not leave the machine. Answers that may be about one of them
-    (:func:`withheld`) are left out. Raises ArchiveError where the answer to the same question was also recorded for a
-    credentialed case, and where no answer is left to write.
+    ``credentialed`` are the data sets whose text must not leave the machine. Left out are answers that were recorded as
+    those of open cases, but may be about one of them: because it was marked as credentialed later, or because no data
+    set was recorded. Raises ArchiveError where the answer to the same question was also recorded for a credentialed
+    case, and where no answer is left to write.
     """
-    users = _users_by_question(state, systems, credentialed=False)
-    private_users = _users_by_question(state, systems, credentialed=True)
-    for question in withheld(state, systems, credentialed):  # these count as private too
-        private_users[question] = users.pop(question)
-    if not users:
-        chosen = f" for {', '.join(systems)}" if systems else ""
-        reason = "; answers about credentialed cases never leave it" if private_users else ""
-        raise ArchiveError(f"nothing to export: {state}/recordings has no answers about open cases{chosen}{reason}")
-    for question in users.keys() & private_users.keys():
-        case = "a credentialed case (its data set was marked otherwise once)"
-        folder = recording.recordings_folder(state, credentialed=False)
-        remedy = f"Export other systems (--system), or remove {folder} if its cases are credentialed"
-        problem = f"question {question[:16]} is also that of {case}: its answer must not leave {state}"
-        raise ArchiveError(f"{problem}. {remedy}")
-    journal = Recordings(state, credentialed=False).journal
-    lines = []
-    for question, names in users.items():
-        row = AnswerRow(*journal.read("SELECT * FROM answers WHERE question = ?", (question,))[0])  # the only row
+    private = {question for (question,) in Recordings(state, True).journal.read("SELECT question FROM answers")}
+    lines, withheld = [], 0
+    for *columns, users, datasets in Recordings(state, False).journal.read(_OPEN_ANSWERS):
+        row, sources = AnswerRow(*columns), json.loads(datasets or "[]")
+        names = sorted(name for name in json.loads(users) if not systems or name in systems)
+        if not names:
+            continue
+        if credentialed and (not sources or {*sources} & {*credentialed}):
+            withheld += 1
+            continue
+        if row.question in private:
+            case = "a credentialed case (its data set was marked otherwise once)"
+            folder = recording.recordings_folder(state, credentialed=False)
+            remedy = f"Export other systems (--system), or remove {folder} if its cases are credentialed"
+            problem = f"question {row.question[:16]} is also that of {case}: its answer must not leave {state}"
+            raise ArchiveError(f"{problem}. {remedy}")
         content = {"systems": names, "asked": json.loads(row.asked), "answer": json.loads(row.answer)}
         lines.append(canonical_json(row._asdict() | content) + "\n")
+    if not lines:
+        chosen = f" for {', '.join(systems)}" if systems else ""
+        reason = "; answers about credentialed cases never leave it" if private or withheld else ""
+        raise ArchiveError(f"nothing to export: {state}/recordings has no answers about open cases{chosen}{reason}")
     member = zipfile.ZipInfo(_MEMBER, _EPOCH)  # a fixed date, so that equal answers give equal bytes
     with replacing(file) as partial, zipfile.ZipFile(partial, "w") as archive:
         archive.writestr(member, "".join(lines), zipfile.ZIP_DEFLATED)
-    return len(users)
-
-
-def withheld(state: str | Path, systems: Sequence[str], credentialed: Collection[str]) -> list[str]:
-    """List the questions (requests to a model) whose recorded answers are withheld from an export, by their keys. They
-    were recorded as those of open cases, but may be about a data set in ``credentialed``: because it was marked as
-    credentialed later, or because no data set was recorded.
-
-    With ``systems`` (agents, judges, matchers) only questions that these use are listed. Without credentialed data sets
-    the list is empty.
-    """
-    users = _users_by_question(state, systems, credentialed=False)
-    if not users or not credentialed:
-        return []
-    datasets: dict[str, set[str]] = defaultdict(set)  # of each question
-    sources = Recordings(state, credentialed=False).journal.read("SELECT * FROM sources WHERE dataset != ''")
-    for dataset, question in sources:
-        datasets[question].add(dataset)
-    # Withheld: a question without a recorded data set, or with one that is credentialed.
-    return [question for question in users if not datasets[question] or datasets[question] & {*credentialed}]
-
-
-def _users_by_question(state: str | Path, systems: Sequence[str], *, credentialed: bool) -> dict[str, list[str]]:
-    """Read which systems (agents, judges, matchers) use the recorded answer to each question: their names by the key of
-    the question, in the order of the keys. A question is a request to a model, with everything that decides the answer;
-    its key is a digest.
-
-    ``credentialed`` chooses the recordings about credentialed cases instead of those about open ones. With ``systems``
-    only these are listed.
-    """
-    users: dict[str, list[str]] = defaultdict(list)
-    if (recording.recordings_folder(state, credentialed) / "answers.sqlite").exists():
-        uses = Recordings(state, credentialed).journal.read("SELECT * FROM uses ORDER BY question, system")
-        for system, question in uses:
-            if not systems or system in systems:
-                users[question].append(system)
-    return users
+    return Exported(len(lines), withheld)
 
 
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
@@ -210,11 +192,9 @@ def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
         raise SettingsError(f"{', '.join(unknown)}: {problem}; `cdpr systems` lists all")
     state = settings.paths.state
     credentialed = [name for name in DATASETS if settings.data.source(name).credentialed]
-    message = f"{file}: {export_recordings(state, file, systems, credentialed):,} answers about open cases"
-    left_out = withheld(state, systems, credentialed)
-    if left_out:
-        message += f"; {len(left_out):,} left out: their data set is credentialed by now, or was not recorded"
-    return message
+    exported = export_recordings(state, file, systems, credentialed)
+    left_out = f"; {exported.withheld:,} left out: their data set is credentialed by now, or was not recorded"
+    return f"{file}: {exported.written:,} answers about open cases{left_out if exported.withheld else ''}"
 
 
 def run_import(settings: Settings, file: str) -> str:
