@@ -172,10 +172,15 @@ def test_a_turn_that_ends_with_a_line_is_refused(tmp_path):
         ChatTokenizer(folder_of(tmp_path, template))
 
 
-LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}"
+LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 HOSTILE = {
-    "loops that print": (LOOPS, "renders more than"),
-    "slow loops": (LOOPS.replace("x", "{{ (messages * 999)|length }}"), "takes more than"),
+    "loops in a long conversation": ("{% if messages|length > 3 %}" + LOOPS + "{% endif %}", "seconds or 2 GiB"),
+    "loops that print": (LOOPS.replace("{% endfor %}", "x{% endfor %}", 1), "renders far more text"),
+    "a product": ("{{ 'a' * 10**11 }}", "seconds or 2 GiB"),
+    "doubling": ("{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+                 "seconds or 2 GiB"),
+    "a wide text": ("{{ 'a'|center(10**10) }}", "seconds or 2 GiB"),
+    "a long template": ("{# " + "a" * 300_000 + " #}", "300,.* characters, over"),
     "deep brackets": ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "cannot be compiled"),
     "endless calls": ("{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "RecursionError"),
     "a class": ("{{ ''.__class__.__mro__ }}", "is unsafe"),
@@ -184,13 +189,22 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_template_that_takes_too_much_is_refused_by_name(policy, name, monkeypatch):
-    monkeypatch.setattr("cdpr.llm.chat_template._SECONDS", 0.5 if name == "slow loops" else 5)
+def test_a_template_that_takes_too_much_is_refused_by_name(policy, name):
     template, message = HOSTILE[name]
     (policy / "chat_template.jinja").write_text(template + CHAT_TEMPLATE)
     with pytest.raises(SettingsError, match=message) as error:
         ChatTokenizer(policy)
     assert str(policy) in str(error.value)
+
+
+def test_a_plain_template_needs_no_process_and_another_one_renders_the_same(policy, monkeypatch):
+    real = "{% set ns = namespace(found=false) %}{{ (bos_token or '')|trim }}" + CHAT_TEMPLATE
+    messages = [{"role": "user", "content": "fever"}]
+    (policy / "chat_template.jinja").write_text(real)
+    expected = ChatTokenizer(policy).encode_conversation(messages)
+    (policy / "chat_template.jinja").write_text(CHAT_TEMPLATE + SWITCH)
+    monkeypatch.setattr("cdpr.llm.chat_template.subprocess.run", None)
+    assert ChatTokenizer(policy).encode_conversation(messages) == expected
 
 
 def test_a_rendering_may_not_outgrow_its_conversation(policy):

@@ -53,7 +53,7 @@ class ChatTokenizer:
                 special_tokens[name] = token.get("content") if isinstance(token, dict) else token
         # transformers passes `tools` and `documents` to every template.
         self._arguments = {"tools": None, "documents": None} | special_tokens | dict(template or {})
-        self._template = compile_template(self._read_template(config), self.folder)
+        self._template = compile_template(self._read_template(config), self._arguments, self.folder)
         self._end_text, self.end_of_turn = self._find_end_of_turn()
         eos = [self.end_of_turn, self._tokenizer.token_to_id(special_tokens.get("eos_token", ""))]
         for file in ("generation_config.json", "config.json"):
