@@ -1,4 +1,4 @@
-"""Where verl's parts run: a frozen server beside the trainer, and what a run lacks."""
+"""Where verl's parts run: a frozen server beside the trainer, and Ray over several machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
 from cdpr.training.verl.checkpoints import LATEST, checkpoint_folder, keep_only, prepare_resume
 from cdpr.training.verl.configuration import check_settings, hydra_arguments, translate_settings
-from cdpr.training.verl.launch import frozen_server
+from cdpr.training.verl.launch import frozen_server, ray_cluster
 from cdpr.training.verl.memory import cpus_of_ray
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
@@ -241,6 +241,68 @@ def test_ray_takes_two_cpus_and_three_a_gpu(verl, cpus):
     assert cpus_of_ray(settings) == cpus
 
 
+# `srun` on one machine: the same command twice, as machine 0 and machine 1.
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+trap 'kill $(jobs -p); wait; exit' TERM
+SLURM_NODEID=0 "$@" & SLURM_NODEID=1 "$@" & wait
+"""
+
+
+# A process of its own: Ray reads how machines know each other when it is imported. A stranger lacks the secret.
+TWO = """
+import os, pathlib, subprocess, sys
+from cdpr.training.verl.launch import ray_cluster
+with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
+    import ray
+    from cdpr.training.verl.agent_loop import ray_options
+    ray.init(log_to_driver=False)
+    print(sum(node["Alive"] for node in ray.nodes()), "alive")
+    known = {node["NodeManagerAddress"] for node in ray.nodes()}
+    host = os.environ["RAY_ADDRESS"].split(":")[0]
+    print("found by", "its own address" if host in known else host)
+    head = ray.get_runtime_context().get_node_id()
+    [other] = {node["NodeID"] for node in ray.nodes()} - {head}
+    class Asking:
+        def node(self):
+            return ray.get_runtime_context().get_node_id()
+
+    for url, soft in (("http://127.0.0.1:8000/v1", True), ("http://192.0.2.9:8000/v1", False)):  # verl asks softly
+        chosen = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(other, soft=soft)
+        actor = ray.remote(**ray_options(url))(Asking).options(name=url, scheduling_strategy=chosen).remote()
+        print(url, "is asked", "where the run started" if ray.get(actor.node.remote()) == head else "elsewhere")
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    entered = subprocess.run([sys.executable, "-c", "import ray; ray.init()"], env=outside, capture_output=True)
+    print("a stranger is", "in" if entered.returncode == 0 else "refused")
+    ray.shutdown()
+print("no address is left" if "RAY_ADDRESS" not in os.environ else os.environ["RAY_ADDRESS"])
+"""
+
+
+@pytest.mark.verl
+def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 2\n")
+    for name in ("srun", "squeue"):
+        (tmp_path / name).chmod(0o755)
+    beside = os.path.dirname(sys.executable)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{beside}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", str(os.getpid()))
+    for name in ("SLURM_JOB_NUM_NODES", "RAY_ADDRESS"):  # a job of Snakemake's plugin knows its number only
+        monkeypatch.delenv(name, raising=False)
+    made = subprocess.run([sys.executable, "-W", "ignore", "-c", TWO, str(tmp_path / "ray.log")],
+                          capture_output=True, text=True)  # fmt: skip
+    assert made.stdout.splitlines()[-6:] == [
+        "2 alive",
+        "found by its own address",
+        "http://127.0.0.1:8000/v1 is asked where the run started",
+        "http://192.0.2.9:8000/v1 is asked elsewhere",
+        "a stranger is refused",
+        "no address is left",
+    ], made.stderr
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "srun") in (p.info["cmdline"] or [])]
+
+
 @pytest.mark.verl
 def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
     from omegaconf import OmegaConf
@@ -295,10 +357,28 @@ def test_a_run_says_what_it_lacks(monkeypatch):
         with pytest.raises(SettingsError, match="install gcc"):
             launch._check_installed(sdpa)
     there["vllm"] = False
-    without_gpu = settings.model_copy(update={"rollout": "cpu"})
-    launch._check_installed(without_gpu)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(SettingsError, match="export RAY_ADDRESS"):
-        launch._check_installed(without_gpu.model_copy(update={"nodes": 2}))
-    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    launch._check_installed(without_gpu.model_copy(update={"nodes": 2}))
+    launch._check_installed(settings.model_copy(update={"rollout": "cpu"}))
+
+
+def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):
+    def refused(message: str, error: type[Exception] = SettingsError) -> None:
+        with pytest.raises(error, match=message), ray_cluster(2, tmp_path / "ray.log"):
+            raise AssertionError("it went on")
+
+    for name in ("RAY_ADDRESS", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES"):
+        monkeypatch.delenv(name, raising=False)
+    refused("profiles/slurm")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
+    refused("this Slurm job has 1")
+    monkeypatch.delenv("SLURM_JOB_NUM_NODES")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refused("job 17 has")
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho Invalid job id specified >&2; exit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    refused("Invalid job id")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    refused("before Ray", RuntimeError)
+    with ray_cluster(1, tmp_path / "ray.log"):
+        assert "RAY_ADDRESS" not in os.environ

@@ -68,6 +68,8 @@ SLURM = {  # a training, and what it requests: GPUs, cores of each task, megabyt
     "2 GPUs": (training(), "--gpus=2", 16, 128_000, ["--nodes=1"]),
     "8 GPUs": (training(gpus_per_node=8), "--gpus=8", 64, 512_000, ["--nodes=1"]),
     "a frozen server of its own": (training(frozen={}), "--gpus=3", 24, 192_000, ["--nodes=1"]),
+    "2 machines": (training(nodes=2, gpus_per_node=8), "--gres=gpu:8 --gpus=16", 64, 512_000,
+                   ["--nodes=2", "--ntasks=2"]),
     "torch": (training("torch"), "--gpus=1", 8, 64_000, []),
     "no GPU": (training(rollout="cpu"), "", 2, 8_000, ["--ntasks=1"]),
 }  # fmt: skip

@@ -57,9 +57,15 @@ def training_machine(settings: Settings) -> dict[str, Any]:
     verl = settings.training.verl
     if settings.training.engine != "verl":
         return _with_gpus(1) if _uses_gpu(settings) else dict(_CPU)
+    # The Slurm plugin would add `--ntasks-per-gpu` to `--ntasks`, which Slurm refuses; 0 keeps it from that.
+    several = {"nodes": verl.nodes, "tasks": verl.nodes, "tasks_per_gpu": 0, "mpi": "srun"} if verl.nodes > 1 else {}
     if verl.without_gpu:
-        return {"mem_mb": 8000}
-    return {**_with_gpus(verl.gpus_of_node), "nodes": 1}  # Ray reaches the GPUs of further machines
+        return {"mem_mb": 8000, **several}
+    gpus = verl.gpus_of_node
+    if verl.nodes == 1:
+        return {**_with_gpus(gpus), "nodes": 1}
+    # `gpu` counts the GPUs of all nodes, `gres` and the memory are those of one node.
+    return {**_with_gpus(gpus), "gpu": gpus * verl.nodes, "gres": f"gpu:{gpus}", **several}
 
 
 def training_threads(settings: Settings) -> int:

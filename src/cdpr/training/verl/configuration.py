@@ -82,7 +82,7 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
         changes[f"+{_ROLLOUT}.custom.frozen_memory"] = OWN_SERVER
     if verl.without_gpu:
         changes |= table["without_gpu"]
-        # Logical devices for the Ray of this run; a cluster that runs already has its own.
+        # Logical devices for Ray; several machines get them from `ray_cluster`.
         ray_options = {} if verl.nodes > 1 else LOGICAL | {"include_dashboard": False}
         changes |= {f"++ray_kwargs.ray_init.{name}": value for name, value in ray_options.items()}
     return changes

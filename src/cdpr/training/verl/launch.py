@@ -1,10 +1,14 @@
-"""Runs a training with verl: starts the frozen server, runs verl, and writes the policy as a Hugging Face folder."""
+"""Runs a training with verl: starts Ray and the servers, runs verl, and writes the policy as a Hugging Face folder."""
 
 import contextlib
 import dataclasses
 import os
+import secrets
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -15,16 +19,23 @@ from ...agents.policy import longest_sequence
 from ...files import write_text
 from ...job import Job
 from ...llm.own_server import PROGRAMS, OwnServer
-from ...settings import Serving, Settings, merge, parse_settings
+from ...settings import Serving, Settings, SettingsError, merge, parse_settings
 from ...settings.schema import Verl
 from ..training_run import uses_frozen_policy, write_training_outputs
 from .checkpoints import link_policy, merge_shards, prepare_resume
 from .configuration import CHECKPOINTS, SESSION, environment_variables, hydra_arguments, refuse, translate_settings
+from .cpu import LOGICAL
 from .memory import cpus_of_ray
 from .session import START, Session
 
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # how often a frozen server that died is started again, in a run
+# The command that every machine of the job runs to start Ray. The first machine, where this process runs, leads; the
+# others wait 5 seconds and join it at its address. `ray_cluster` fills in what is in braces.
+_START = (
+    'if [ "$SLURM_NODEID" = 0 ]; then exec ray start {options} --head --port={port} '
+    "--include-dashboard=false; fi; sleep 5; exec ray start {options} --address={address}"
+)
 
 
 def train_policy(settings: Settings, job: Job) -> None:
@@ -51,12 +62,13 @@ def train_policy(settings: Settings, job: Job) -> None:
 
 
 def _train(session: Session) -> None:
-    """Run verl on the training that ``session`` describes. With ``training.verl.frozen.beside`` a vLLM server of the
-    frozen initial policy is started first; it shares the GPUs with the training."""
+    """Run verl on the training that ``session`` describes. Ray is started first. With ``training.verl.frozen.beside``
+    a vLLM server of the frozen initial policy is started next; it shares the GPUs with the training."""
     settings, verl = session.settings, session.settings.training.verl
     os.environ.update(environment_variables(settings))
     arguments = hydra_arguments(translate_settings(settings, session.policy, session.state))
     with contextlib.ExitStack() as stack:
+        stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", LOGICAL if verl.without_gpu else None))
         if uses_frozen_policy(settings) and verl.frozen.beside:
             server = stack.enter_context(frozen_server(settings, session.policy, session.state))
             server.ensure_ready()
@@ -91,18 +103,13 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
 
 
 def _check_installed(verl: Verl) -> None:
-    """Raise SettingsError where verl is missing, or for several machines the address of their Ray cluster; unless the
-    run works without a GPU, also where its rollout server, a GPU, a C compiler, or FlashAttention (if the settings
-    choose it) is missing."""
+    """Raise SettingsError where verl is missing; unless the run works without a GPU, also where its rollout server, a
+    GPU, a C compiler, or FlashAttention (if the settings choose it) is missing."""
     import torch
 
     refuse(
         find_spec("verl") is None,
         "training.engine: verl is not installed: `make verl` without a GPU, `make gpu-env` with one",
-    )
-    refuse(
-        verl.nodes > 1 and not os.environ.get("RAY_ADDRESS"),
-        "training.verl.nodes: several machines need a Ray cluster: `ray start` on each, export RAY_ADDRESS=HOST:6379",
     )
     if verl.without_gpu:
         return
@@ -210,3 +217,102 @@ def _missing_resources() -> str:
     if not requests:
         return ""
     return f": Ray has no room for {', then '.join(requests)} ({describe(ray.available_resources())} are free)"
+
+
+# Ray over several machines: a cluster that runs already, or one over the machines of this Slurm job.
+
+
+@contextlib.contextmanager
+def ray_cluster(
+    nodes: int, log: Path, devices: Mapping[str, int] | None = None, patience: float = 300.0
+) -> Iterator[None]:
+    """A context that runs Ray on ``nodes`` machines of the Slurm job, with its address in the environment as
+    ``RAY_ADDRESS``.
+
+    With one machine it does nothing: verl starts Ray itself. If ``RAY_ADDRESS`` is set already, that cluster is used
+    and left running. ``devices`` are the numbers of devices of each machine (``num_cpus``, ``num_gpus``); by default
+    Ray counts them. ``log`` is the file of Ray's output. Raises SettingsError where the Slurm job has fewer machines or
+    there is none, or when not all machines have joined within ``patience`` seconds; RuntimeError when Ray is already
+    imported, because Ray reads its secret at import.
+    """
+    if nodes == 1 or os.environ.get("RAY_ADDRESS"):
+        yield
+        return
+    machines = _machines_of_job()
+    if machines < nodes:
+        problem = f"this Slurm job has {machines}" if machines else "there is no Slurm job and no RAY_ADDRESS"
+        raise SettingsError(
+            f"training.verl.nodes: {nodes} machines are needed, and {problem}; submit with "
+            "`--workflow-profile profiles/slurm`, or start Ray on every machine and export RAY_ADDRESS=HOST:6379"
+        )
+    if "ray" in sys.modules:
+        raise RuntimeError("ray_cluster has to be entered before Ray is imported")
+    # Below 32,768, where Linux begins to give ports to clients; jobs that share a machine get different ones.
+    port = 20_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000
+    address = f"{_own_address()}:{port}"
+    options = ["--block --disable-usage-stats"]
+    options += [f"--{name.replace('_', '-')}={count}" for name, count in (devices or {}).items()]
+    script = _START.format(port=port, address=address, options=" ".join(options))
+    command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none"]
+    command += ["bash", "-c", script]
+    with log.open("ab") as out:
+        # The machines and this process authenticate each other by a secret of this run, which no command line shows.
+        variables = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        os.environ.update(variables)
+        without_address = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        servers = subprocess.Popen(command, stdout=out, stderr=out, env=without_address)
+        try:
+            _await_machines(nodes, servers, patience, log)
+            yield
+        finally:
+            servers.terminate()
+            servers.wait()
+            for name in variables:
+                del os.environ[name]
+
+
+def _own_address() -> str:
+    """Return the IP address of this machine in the network. (The machine's host name may resolve to a loopback
+    address.)"""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
+        route.connect(("8.8.8.8", 80))  # as Ray does: it chooses a route and sends nothing
+        return route.getsockname()[0]
+    return socket.gethostbyname(socket.gethostname())
+
+
+def _machines_of_job() -> int:
+    """Count the machines of this Slurm job; 0 without a job. Snakemake's Slurm plugin removes all of Slurm's
+    environment variables but the job's number, so if necessary Slurm itself is asked. Raises SettingsError where it
+    does not answer."""
+    count, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
+    if count:
+        return int(count)
+    if not job:
+        return 0
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
+    try:
+        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    except (OSError, subprocess.SubprocessError) as error:
+        why = getattr(error, "stderr", None) or error
+        raise SettingsError(
+            f"training.verl.nodes: Slurm does not say how many machines job {job} has: {why}; export "
+            "SLURM_JOB_NUM_NODES, or RAY_ADDRESS of a cluster"
+        ) from error
+
+
+def _await_machines(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
+    """Wait until ``nodes`` machines have joined Ray. Raises SettingsError, naming the file ``log``, if that takes
+    longer than ``patience`` seconds, or if the process ``servers``, which starts Ray on the machines, ends."""
+    import ray
+
+    deadline, joined = time.monotonic() + patience, 0
+    while time.monotonic() < deadline and servers.poll() is None:
+        with contextlib.suppress(ConnectionError, RuntimeError):  # Ray's first machine does not answer yet
+            ray.init(log_to_driver=False, logging_level="ERROR")
+            joined = sum(node["Alive"] for node in ray.nodes())
+        ray.shutdown()
+        if joined >= nodes:
+            print(f"Ray: {joined} machines at {os.environ['RAY_ADDRESS']}")
+            return
+        time.sleep(2)
+    raise SettingsError(f"training.verl.nodes: {joined} of {nodes} machines joined Ray; the log is {log}")
