@@ -1,6 +1,7 @@
 """MIMIC-IV tables that other tools wrote, cut or mixed up: read as they were meant, or told; never lost in silence."""
 
 import gzip
+import hashlib
 from datetime import datetime
 from pathlib import Path
 
@@ -158,9 +159,17 @@ def test_a_table_that_was_cut_at_the_end_of_a_line_is_noticed(tmp_path, table, s
     records, attrition = read(write(tmp_path / "whole", tables))
     assert len(records) == 48 and not [w for w in attrition.warnings if w.startswith("WARNING")]
     columns, rows = tables[table]
-    write(tmp_path / "cut", tables | {table: (columns, rows[: len(rows) // 2])})
+    path = write(tmp_path / "cut", tables | {table: (columns, rows[: len(rows) // 2])}) / f"{table}.csv.gz"
     _, attrition = read(tmp_path / "cut")
     assert any(said in warning for warning in attrition.warnings), attrition.warnings
+    # With the publisher's checksums beside it, it is refused.
+    whole = hashlib.sha256((tmp_path / "whole" / f"{table}.csv.gz").read_bytes()).hexdigest()
+    (tmp_path / "cut" / "SHA256SUMS.txt").write_text(f"{'0' * 64}  hosp/unread.csv.gz\n{whole} {table}.csv.gz\n")
+    with pytest.raises(IngestError, match=r"not the bytes that SHA256SUMS\.txt lists") as error:
+        read(tmp_path / "cut")
+    assert error.value.path == path
+    path.write_bytes((tmp_path / "whole" / f"{table}.csv.gz").read_bytes())
+    assert len(read(tmp_path / "cut")[0]) == 48
 
 
 def test_items_without_a_name_and_cases_without_a_result_are_told(tmp_path):

@@ -8,10 +8,11 @@ is done.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from ..cases import examinations, meaning
 from ..cases.patterns import Patterns
-from ..cases.record import PHYSICAL_SUFFIX, CaseRecord, iterate_records, write_records
+from ..cases.record import PHYSICAL_SUFFIX, CaseRecord, RecordError, iterate_records, write_records
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import Leaks
@@ -185,10 +186,20 @@ def remove_leaks(settings: Settings, job: Job) -> None:
     """Stage ``remove_leaks``: write the test cases of a benchmark without texts that give the diagnosis away, and the
     numbers of what was removed. Raises RecordError for a broken file of cases, and as :func:`controlled`."""
     attrition = Attrition(job.options["dataset"])
-    test_cases = (record for record in iterate_records(job.inputs["cases"]) if record.split == "test")
-    cases = filter(None, (controlled(record, attrition) for record in test_cases))
-    attrition.splits = {"test": write_records(job.out["controlled"], cases)}
+    attrition.splits = {"test": write_records(job.out["controlled"], _control_cases(job.inputs["cases"], attrition))}
     attrition.conclude(job)
+
+
+def _control_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
+    """Yield the records of the test split in the file ``path`` after leak control. Raises RecordError with file and
+    line."""
+    for line, record in enumerate(iterate_records(path), 1):
+        try:
+            case = controlled(record, attrition) if record.split == "test" else None
+        except RecordError as error:
+            raise RecordError(f"{path}:{line}: {error}") from None
+        if case is not None:
+            yield case
 
 
 def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:

@@ -67,6 +67,7 @@ def _open_tables(tables: Tables) -> None:
     each patient. Raises IngestError for data that is missing, unreadable or contradictory."""
     for name, columns in QUERIES["columns"].items():
         tables.add(name, columns)
+    tables.check_sums()
     tables.count_rows()
     tables.check_times("hosp/admissions", "admittime", tables.query("admission_times")[0])
     tables.query("stays")

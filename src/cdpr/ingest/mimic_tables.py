@@ -1,8 +1,8 @@
 """Reads the tables of a MIMIC-IV folder with DuckDB, on disk; every problem names file, line and field.
 
 A table that was cut at the end of a line reads like a whole one, and a table with times in another format gives no
-event at all. Both are found by comparing the tables with each other: identifiers that no table has, patients after the
-last one of a table, times that cannot be read.
+event at all. Both are found by comparing the tables with each other and with the publisher's checksums: identifiers
+that no table has, patients after the last one of a table, times that cannot be read.
 """
 
 import glob
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from ..files import parse_yaml, shipped_text
+from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
 from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, csv_rows, find_file, header_errors, open_content
@@ -26,6 +26,7 @@ LONGEST_ROW = 1024 * 1024  # bytes, in tables without notes; kept small, since t
 _MEMORY = "4GB"  # of DuckDB, the rest is on disk; importing all of MIMIC-IV then takes 6 GB, and the job has 8
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
 QUERIES = parse_yaml(shipped_text(__package__, "mimic_queries.yaml"))  # SQL, and lists of columns and checks, by name
+CHECKSUMS = "SHA256SUMS.txt"
 AS_PUBLISHED = "export them as 2150-01-31 08:00:00"  # what to do about times that cannot be used
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # a case has a row in each of these tables
 OLDEST = 130  # years
@@ -33,6 +34,7 @@ _FEW = 20  # a share of fewer times says nothing
 _CLOCK = 100  # if so many times are all from 1:00 to 12:59, it is no chance: the clock has 12 hours
 _LOST = 0.01  # a warning is given if a larger share of times is unreadable, or of rows stray
 _HALF_A_DAY = sum(1 << hour for hour in range(1, 13))  # the hours of a 12-hour clock: bit h is set for hour h
+_CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")  # digest and file, as sha256sum writes them
 
 
 class Tables:
@@ -164,6 +166,19 @@ class Tables:
         return IngestError(path, problem, "repair or download the file again")
 
     # Whether the tables are whole and fit together.
+
+    def check_sums(self) -> None:
+        """Compare the tables with the publisher's checksums (``SHA256SUMS.txt`` in the folder or beside a table), where
+        these exist. Raises IngestError for a table that differs."""
+        for folder in {self.folder, *(path.parent for path in self.paths.values())}:
+            checksums = folder / CHECKSUMS
+            text = checksums.read_text(encoding="utf-8", errors="replace") if file_type(checksums) == "file" else ""
+            lines = filter(None, map(_CHECKSUM_LINE.fullmatch, text.splitlines()))
+            sums = {folder / line[2].strip(): line[1].lower() for line in lines}  # digests by file
+            for path in self.paths.values():
+                if path in sums and file_digest(path) != sums[path]:
+                    remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"
+                    raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
 
     def count_rows(self) -> None:
         """Count the rows of the tables that are not linked to admissions. Warns of an empty table; raises IngestError
