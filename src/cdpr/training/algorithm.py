@@ -9,7 +9,7 @@ import asyncio
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import fmean, pstdev
@@ -108,6 +108,15 @@ class GroupAdvantages:
     def __post_init__(self) -> None:
         """Give every decision the weight 1 where no weights were passed."""
         self.weights = self.weights or [[1.0] * len(advantages) for advantages in self.decisions]
+
+    def token_rows(self, i: int, trajectory: Trajectory) -> Iterator[tuple[Sequence[Turn], list, list]]:
+        """Yield what is trained of trajectory number ``i`` of the group: first the trajectory itself, then each
+        alternative that branches off from it. A row has the turns, and for each turn a tuple with the advantages of the
+        tokens of its reply, and one with their weights."""
+        own = ([step.turn for step in trajectory.steps], self.decisions[i], self.weights[i])
+        alternatives = [alternative[1:] for alternative in self.alternatives if alternative.i == i]
+        for turns, advantages, weights in (own, *alternatives):
+            yield turns, expand_to_tokens(turns, advantages), expand_to_tokens(turns, weights)
 
 
 class Algorithm(ABC):

@@ -64,7 +64,7 @@ class _Attention(nn.Module):
             cached[:] = [key, value]
         # Several query heads share a key head. Without a mask torch repeats the key heads itself (``enable_gqa``).
         if mask is not None:
-            key, value = _repeat(key, self.repeats), _repeat(value, self.repeats)
+            key, value = (states.repeat_interleave(self.repeats, dim=1) for states in (key, value))
         attended = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=self.size**-0.5, is_causal=mask is None and query.shape[2] > 1,
             enable_gqa=mask is None,
@@ -252,10 +252,3 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     # In this order: the gradients of ``x`` are summed in the order of its uses, which has to be that of transformers.
     return (x * cos) + (torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin)
-
-
-def _repeat(states: Tensor, times: int) -> Tensor:
-    """Repeat each head of ``states`` (keys or values, [B, heads, T, size]) ``times`` times; returns [B, heads * times,
-    T, size]."""
-    batch, heads, length, size = states.shape
-    return states[:, :, None].expand(batch, heads, times, length, size).reshape(batch, heads * times, length, size)

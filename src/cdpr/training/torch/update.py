@@ -1,14 +1,13 @@
 """The parts of a policy update: the clipped loss, training samples, micro-batches, and log-probabilities of tokens."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 
 from ...environment import Trajectory, Turn
-from ..algorithm import Group, GroupAdvantages, expand_to_tokens
+from ..algorithm import Group, GroupAdvantages
 from ..training_run import CLIP_RATIO, DUAL_CLIP
 from .weights import padded_width
 
@@ -66,23 +65,15 @@ class Sample(NamedTuple):
     def from_trajectory(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Self:
         """Make the sample of ``trajectory``, which is number ``i`` of the group whose advantages are ``scored``. Only
         replies have a loss, not prompts and observations."""
-        turns = [step.turn for step in trajectory.steps]
-        alternatives = [alternative for alternative in scored.alternatives if alternative.i == i]
-        # The trajectory's own replies first, then those that branch off from it.
-        all_turns = list(turns)
-        advantages = expand_to_tokens(turns, scored.decisions[i])
-        weights = expand_to_tokens(turns, scored.weights[i])
-        for alternative in alternatives:
-            all_turns += alternative.turns
-            advantages += expand_to_tokens(alternative.turns, alternative.advantages)
-            weights += expand_to_tokens(alternative.turns, alternative.weights)
+        turns, advantages, weights = zip(*scored.token_rows(i, trajectory), strict=True)  # the trajectory's row first
+        own, *others = turns
         return cls(
-            _token_ids(turns),
-            _generated_positions(turns),
-            old_logprobs=tuple(chain.from_iterable(turn.logprobs for turn in all_turns)),
-            advantages=tuple(chain.from_iterable(advantages)),
-            weights=tuple(chain.from_iterable(weights)),
-            branches=tuple(_make_branch(alternative.turns) for alternative in alternatives),
+            _token_ids(own),
+            _generated_positions(own),
+            old_logprobs=tuple(logprob for row in turns for turn in row for logprob in turn.logprobs),
+            advantages=tuple(advantage for row in advantages for of_turn in row for advantage in of_turn),
+            weights=tuple(weight for row in weights for of_turn in row for weight in of_turn),
+            branches=tuple(map(_make_branch, others)),
         )
 
 

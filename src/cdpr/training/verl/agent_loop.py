@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import traceback
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +26,7 @@ from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.guard import is_local
 from ...llm.rollout_server import CONVERSATION
 from ...metrics_log import MetricsLog
-from ..algorithm import GroupAdvantages, check_finite, credit_record, expand_to_tokens, open_algorithm, score_groups
+from ..algorithm import GroupAdvantages, check_finite, credit_record, open_algorithm, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED, TrainingRun
 from .session import align_with_response, read_session
 
@@ -275,27 +274,16 @@ class GroupHook:
 
 def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) -> None:
     """Add the advantages and weights of a scored group to those of the batch: one row for each trajectory and for each
-    alternative."""
-
-    def add_row(key: str, turns: Sequence[Turn], advantages: Sequence[Any], weights: Sequence[Any], length=None):
-        """Add the row ``key``: for each token after the first prompt its advantage times its weight, and for the row
-        the sum of its weights, by which the loss is divided. ``advantages`` and ``weights`` have an entry for each
-        turn: a number for all tokens of its reply, or a tuple with one per token. Only the first ``length`` tokens are
-        kept; None keeps all."""
-        a_by_token = align_with_response(turns, expand_to_tokens(turns, advantages), length)
-        w_by_token = align_with_response(turns, expand_to_tokens(turns, weights), length)
-        batch.advantages[key] = [advantage * weight for advantage, weight in zip(a_by_token, w_by_token, strict=True)]
-        batch.weights[key] = math.fsum(w_by_token)
-
-    # The trajectories, cut as their outputs were; then their alternatives, numbered from 1.
-    for number, trajectory in group.trajectories().items():
-        turns, length = [step.turn for step in trajectory.steps], len(group.members[number].response_ids)
-        add_row(f"{group.uid}_{number}_0", turns, scored.decisions[number], scored.weights[number], length)
-    count: Counter[int] = Counter()  # alternatives of each trajectory
-    for alternative in scored.alternatives:
-        count[alternative.i] += 1
-        key = f"{group.uid}_{alternative.i}_{count[alternative.i]}"
-        add_row(key, alternative.turns, alternative.advantages, alternative.weights)
+    alternative. A row has for each token after the first prompt its advantage times its weight, and the sum of its
+    weights, by which the loss is divided."""
+    for i, trajectory in group.trajectories().items():
+        for number, (turns, *values) in enumerate(scored.token_rows(i, trajectory)):
+            # The row of the trajectory itself, number 0, is cut as its output was.
+            length = None if number else len(group.members[i].response_ids)
+            advantages, weights = (align_with_response(turns, of_turns, length) for of_turns in values)
+            key = f"{group.uid}_{i}_{number}"
+            batch.advantages[key] = [a * weight for a, weight in zip(advantages, weights, strict=True)]
+            batch.weights[key] = math.fsum(weights)
 
 
 class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
