@@ -128,10 +128,10 @@ SMALL = (
              "wording": {"no": "well", "yes": "bad"}}},
     {"Lipase": {"kind": "laboratory", "available": 0.9, "elsewhere": ["Serum Lipase", "Lipase Level"], "findings": {
         "a": {"analyte": {"label": "A", "short": "A", "long": "A", "range": [0, 10]},
-              "states": {"normal": [0, 10], "high": [20, 30]}, "default": {"normal": 0.9, "high": 0.1},
+              "intervals": {"normal": [0, 10], "high": [20, 30]}, "default": {"normal": 0.9, "high": 0.1},
               "given": {"PAN": 0.8}},
         "b": {"analyte": {"label": "B", "short": "B", "long": "B", "range": [0, 10]},
-              "states": {"normal": [0, 10], "high": [20, 30], "highest": [40, 50]},
+              "intervals": {"normal": [0, 10], "high": [20, 30], "highest": [40, 50]},
               "default": {"normal": 0.7, "high": 0.2, "highest": 0.1}, "given": {"HF": {"highest": 0.5}}},
     }}},
     {"mimic_iv": {"number": 0, "labels": "label", "mix": {"PER": 2.0}}},

@@ -6,7 +6,7 @@ The shipped files are checked by ``tests/unit/test_hospital.py``, not on every l
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -65,7 +65,7 @@ class Finding:
     measure: Measure | None = None
     intervals: tuple[tuple[float, float], ...] | None = None
     wording: tuple[str | tuple[str, ...], ...] | None = None
-    organisms: Mapping[int, tuple[int, str]] | None = None
+    organisms: Mapping[int, tuple[int, str]] = field(default_factory=dict)
     mention: float = 1.0
     line: str = ""
 
@@ -199,21 +199,16 @@ def load_hospital() -> Hospital:
 def build_hospital(disease_entries: Mapping, presentation: Mapping, exam_entries: Mapping, sites: Mapping) -> Hospital:
     """Build the model from the contents of its YAML files: ``diseases``, ``presentation``, the three files of
     examinations joined, and ``sites``."""
-    diseases = tuple(Disease(code=code, **_lists_to_tuples(entry)) for code, entry in disease_entries.items())
+    diseases = tuple(Disease(code=code, **entry) for code, entry in disease_entries.items())
     codes = [disease.code for disease in diseases]
     exams: dict[str, Examination] = {}
     for name, entry in exam_entries.items():
-        fields = _lists_to_tuples(entry) | {"findings": _build_findings(entry["findings"], codes)}
+        fields = entry | {"findings": _build_findings(entry["findings"], codes)}
         exams[name] = Examination(name=name, **fields)
     built: dict[str, Site] = {}
     for name, entry in sites.items():
         built[name] = _build_site(name, entry, diseases, exams, built)
     return Hospital(diseases, _build_findings(presentation, codes), exams, built)
-
-
-def _lists_to_tuples(entry: Mapping) -> dict[str, Any]:
-    """Copy an entry of a YAML file with tuples in place of its lists, so that a frozen dataclass can hold them."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
 
 
 def _build_findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
@@ -225,29 +220,17 @@ def _build_findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ..
 def _build_finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
     """Build the finding ``name`` from its entry in a YAML file; ``codes`` are the codes of all diseases, in order.
 
-    The states are the keys of ``states`` in the entry, or else of ``default``, the usual probabilities of the states.
-    For a laboratory quantity (with the key ``analyte``) ``states`` says how each state is printed: by the two ends of
-    an interval of numbers, or by one phrase for each hospital. Any other finding is printed by its ``wording``.
+    The states are the keys of ``default``, their usual probabilities. ``intervals`` or ``wording`` says how each state
+    is printed: as a number between two ends, or as a phrase (or one phrase for each hospital).
     """
-    # How each state is printed, by state. Without ``states`` only the names of the states, the keys, are used below.
-    printed_forms = entry.get("states", entry["default"])
-    states = tuple(printed_forms)
-    # How each state is printed: as a number in an interval, or as words.
-    measure, intervals, wording = None, None, entry.get("wording")
-    if "analyte" in entry:
-        measure = Measure(**_lists_to_tuples(entry["analyte"]))
-        forms = [tuple(printed_forms[state]) for state in states]
-        if all(isinstance(value, (int, float)) for form in forms for value in form):
-            intervals = tuple((float(low), float(high)) for low, high in forms)
-        else:
-            wording = {state: tuple(map(str, form)) for state, form in zip(states, forms, strict=True)}
-    phrases = tuple(wording[state] for state in states) if wording else None
-    # The organism that a culture grows, by the index of the state.
-    grown = entry.get("organism") or {}
-    organisms = {states.index(state): (itemid, organism) for state, (itemid, organism) in grown.items()}
-    table = _build_table(entry, states, codes)
-    mention, line = float(entry.get("mention", 1.0)), entry.get("line", "")
-    return Finding(name, states, table, measure, intervals, phrases, organisms or None, mention, line)
+    states = tuple(entry["default"])
+    forms: dict[str, Any] = {
+        key: tuple(entry[key][state] for state in states) for key in ("intervals", "wording") if key in entry
+    }
+    organisms = {states.index(state): organism for state, organism in entry.get("organism", {}).items()}
+    others = {key: entry[key] for key in ("mention", "line") if key in entry}
+    measure = Measure(**entry["analyte"]) if "analyte" in entry else None
+    return Finding(name, states, _build_table(entry, states, codes), measure, organisms=organisms, **forms, **others)
 
 
 def _build_table(entry: Mapping, states: Sequence[str], codes: Sequence[str]) -> np.ndarray:
@@ -293,7 +276,7 @@ def _build_site(
     record has an examination, by the kind or the name of the examination. ``written_as`` lists sites that were built
     before (``others``), whose way of writing this one imitates.
     """
-    fields = _lists_to_tuples(entry)
+    fields = dict(entry)
     mix, factors, imitated = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())
     weights = np.array([disease.weight * mix.get(disease.code, 1.0) for disease in diseases])
     availability = np.ones(len(exams))

@@ -136,7 +136,7 @@ def _read_organisms(findings: list[Finding], text: str) -> dict[str, int]:
     return {
         finding.name: state
         for finding in findings
-        for state, (_, organism) in (finding.organisms or {}).items()
+        for state, (_, organism) in finding.organisms.items()
         if organism.casefold() in folded
     }
 

@@ -198,7 +198,7 @@ class _Admission:
         # In a fifth of cases the time is missing, and only the date is known.
         row["charttime"] = "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00")
         [finding], [state] = exam.findings, self.patient.results[exam.name]  # a culture has a single finding
-        organism = (finding.organisms or {}).get(state)  # the number and name of the organism that grew
+        organism = finding.organisms.get(state)  # the number and name of the organism that grew
         results: list[dict[str, Any]] = []
         if not available:
             results.append({"org_itemid": 90760, "org_name": "CANCELLED"})  # MIMIC-IV writes it as an organism
