@@ -434,7 +434,7 @@ def test_figures_and_tables_show_which_runs_diverged(results, tmp_path, monkeypa
     ends = [line.get_xydata().tolist() for axes in (of_time, of_tokens, learning) for line in axes.lines
             if line.get_marker() == "x"]  # fmt: skip
     assert ends == [[[x, pytest.approx(42)]] for x in (40 / 60, 0.001, 10.0)]  # minutes, millions, steps
-    healthy = [line.get_xdata().tolist() for line in learning.lines if line.get_label() == "CDPR (ours)"]
+    healthy = [line.get_xdata().tolist() for line in learning.lines if line.get_label() == "_CDPR (ours)"]
     assert healthy == [[0, 10], [10, 20]]
     written = {kind: text.decode() for kind, text in make(comparators.sheet, results, tmp_path / "t").items()}
     row = next(r for r in csv.DictReader(written[".csv"].splitlines()) if r["variant"] == "cdpr")
@@ -451,7 +451,7 @@ def test_the_legend_says_why_a_line_is_missing(results, tmp_path, monkeypatch):
     (results / "training/utility_grpo-seed0/metrics.jsonl").unlink()
     (results / "training/utility_grpo-seed1/metrics.jsonl").unlink()
     plot_learning_curves(SETTINGS, job(results, tmp_path / "f"))
-    labels = {text.get_text() for text in drawn[0].axes[-1].get_legend().get_texts()}
+    labels = {text.get_text() for text in drawn[0].legends[0].get_texts()}
     assert {"CDPR (ours) (diverged)", "GRPO (1/2 seeds)", "Utility-GRPO (missing)"} <= labels
 
 

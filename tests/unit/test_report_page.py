@@ -25,11 +25,11 @@ from cdpr.pipeline.stages import STAGES
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.ledger.verdict import COUNTED, JudgedClaim, Ledger, count_verdicts, read_ledger
 from cdpr.report.methods import DATASETS, main_methods, page_methods
-from cdpr.report.page_runs import Records, shared_runs
+from cdpr.report.page_runs import Records
 from cdpr.report.provenance import ProvenanceError
 from cdpr.report.report_page import banner, headline, write_report
 from cdpr.report.results import Results
-from cdpr.settings import load_settings, merge, parse_settings
+from cdpr.settings import merge, parse_settings
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -459,12 +459,3 @@ def test_every_variant_stands_once():
     methods = page_methods(SETTINGS)
     assert len({method.name for method in methods}) == len(methods)
     assert {"cdpr", "without_process_reward", "beta_1", "zero_test"} <= {method.name for method in methods}
-
-
-def test_what_shares_runs_is_named_after_the_row_that_it_repeats(page):
-    pairs = "; ".join(f"{label} is {earlier}" for label, earlier in shared_runs(SETTINGS))
-    assert pairs and f"Trained once, shown twice: {pairs}." in page.text
-    shared = dict(shared_runs(load_settings("config.yaml")))
-    assert shared["β = 0.0"] == shared["w/o R_proc"] == "GRPO", "with fewer seeds too"
-    assert {shared[label] for label in ("M = 4", "β = 0.5", "n = 4")} == {"CDPR (ours)"}
-    assert shared["λ_cost = 0.0"] == "w/o λ_cost" and "GRPO" not in shared

@@ -1,4 +1,4 @@
-"""How well two judges of diagnoses agree, and which accuracies of the main table depend on the judge."""
+"""How well two judges of diagnoses agree."""
 
 from pathlib import Path
 
@@ -9,19 +9,17 @@ from ..evaluation.significance import agreement
 from ..settings import Settings, SettingsError
 from ..settings.judging import TABLES
 from . import layout
-from .main_table import DECIMALS
 from .methods import DATASETS, judge_labels, main_methods
-from .results import NotMeasured, Results, evaluations_of
-from .table import Row, Sheet, number
+from .results import NotMeasured, Results
+from .table import Row, Sheet
 
 # The columns of the frame of diagnoses where none was evaluated.
 _COLUMNS = ("dataset", "note_id", "method", "correct", "judging_by", "judging_second", "judging_second_invalid")
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Return two tables per decoding from the results in ``folder``: the agreement between the judges, and the
-    accuracies of the main table that would differ if the second judge's verdicts counted. Raises SettingsError where
-    the settings name no second judge, and as :class:`Results` does."""
+    """Return a table per decoding of the agreement between the judges, from the results in ``folder``. Raises
+    SettingsError where the settings name no second judge, and as :class:`Results` does."""
     if settings.judge.second is None:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
                             f"`{TABLES}`), which every evaluated diagnosis is then shown to as well")  # fmt: skip
@@ -32,9 +30,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         rows = _agreement_rows(settings, decoding, diagnoses)
         parts.append(layout.table(settings, "judge_agreement.agreement", rows, decoding, missing=missing,
                                   judges=judge_labels(settings)))  # fmt: skip
-        flips = _flip_rows(results, diagnoses)
-        counts = {"differ": len(flips), "all": diagnoses.groupby(["method", "dataset"]).ngroups}
-        parts.append(layout.table(settings, "judge_agreement.flips", flips, decoding, **counts))
         csv_rows += rows
     return layout.declared_sheet(settings, "judge_agreement", parts, csv_rows)
 
@@ -46,7 +41,6 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
     Beside the columns of :func:`~cdpr.evaluation.metrics.read_evaluation` there are
 
     - ``method``: its name;
-    - ``first``, ``second``: whether this judge calls the diagnosis right; where there is none, both are False;
     - ``right_by``: who calls it right, as the column of such diagnoses in the counts of ``agreement``: 0 both judges, 1
       the first alone, 2 the second alone, 3 none; NaN where there was no diagnosis to judge;
     - ``invalid``: whether a judging model gave an answer that is no verdict, so that the tables of names decided.
@@ -66,8 +60,7 @@ def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, li
                 raise EvaluationError(f"{path}: no second judge has seen its diagnoses; evaluate it again")
             frames.append(rows.assign(method=method.name))
     diagnoses = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_COLUMNS)
-    first = diagnoses["first"] = diagnoses.correct.astype(bool)
-    second = diagnoses["second"] = diagnoses.judging_second.eq(True)  # False where there was no diagnosis to judge
+    first, second = diagnoses.correct.astype(bool), diagnoses.judging_second.eq(True)
     diagnoses["right_by"] = (2 * ~first + ~second).where(diagnoses.judging_second.notna())
     diagnoses["invalid"] = (diagnoses.judging_by == "invalid") | diagnoses.judging_second_invalid.astype(bool)
     return diagnoses, missing
@@ -108,22 +101,5 @@ def _agreement_rows(settings: Settings, decoding: str, diagnoses: pd.DataFrame) 
                 "invalid": int((selected.judging_by == "invalid").sum()),
                 "second_invalid": int(selected.judging_second_invalid.sum()),
                 "several": int(selected.judging_several.sum()),
-            })  # fmt: skip
-    return rows
-
-
-def _flip_rows(results: Results, diagnoses: pd.DataFrame) -> list[Row]:
-    """Return a row for each method and data set whose accuracy, as it is printed, differs between the judges: both
-    accuracies, and the numbers of diagnoses that only one judge calls right."""
-    diagnoses = diagnoses.assign(only_first=diagnoses.right_by == 1, only_second=diagnoses.right_by == 2)
-    rows = []
-    for (name, dataset), group in diagnoses.groupby(["method", "dataset"], sort=False):
-        first, second = float(group["first"].mean()), float(group.second.mean())
-        if number(100 * first, DECIMALS) != number(100 * second, DECIMALS):
-            method = results.method(name)
-            rows.append({
-                "label": method.label, "dataset": DATASETS[dataset], "cases": len(group), "first": first,
-                "second": second, "change": second - first, "runs": evaluations_of(method, dataset),
-                "flips": f"{group.only_first.sum()} : {group.only_second.sum()}",
             })  # fmt: skip
     return rows

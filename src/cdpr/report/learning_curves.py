@@ -30,8 +30,9 @@ def read_figure_curves(settings: Settings, folder: Path, figure: str) -> list[Cu
 
 def draw_learning_curves(settings: Settings, job: Job, figure: str) -> None:
     """Draw a figure of ``figures.yaml``: a panel per metric on the validation cases, three in each row. Lines are means
-    over seeds, bands reach from the lowest to the highest seed. The legend is in the unused panel, or above all panels
-    where every panel is used. Raises as :func:`read_figure_curves`."""
+    over seeds, bands reach from the lowest to the highest seed. The legend says how many seeds of a variant have
+    curves, ``CDPR (2/3 seeds)``, or why none has: ``CDPR (missing)``, or ``CDPR (diverged)`` where all diverged before their
+    first validation. Raises as :func:`read_figure_curves`."""
     declared = style.declared("learning_curves")
     drawn, curves = declared["figures"][figure], read_figure_curves(settings, job.inputs["results"], figure)
     with style.drawing(7.2, 2.4 + drawn["rows"], job.out) as page:
@@ -41,12 +42,13 @@ def draw_learning_curves(settings: Settings, job: Job, figure: str) -> None:
             _draw_curves(panel, settings, curves, metric, shown["factor"], drawn)
             panel.set_title(shown["title"] + style.synthetic_suffix(settings))
             panel.set_xlabel(drawn["label"], fontsize=7.5)
-        lines, unused = _legend_lines(settings, curves), panels[len(drawn["panels"]) :]
-        if not len(unused):
-            page.legend(handles=lines, loc="outside upper center", ncols=2, handlelength=3)
-        for panel in unused:
-            panel.legend(handles=lines, loc="center", handlelength=3, fontsize=7)
+        for panel in panels[len(drawn["panels"]) :]:  # unused
             panel.set_axis_off()
+        for position, curve in enumerate(curves):
+            why_none = "missing" if curve.missing else "diverged"
+            seeds = f"{len(curve.runs)}/{len(curve.method.runs)} seeds" if curve.runs else why_none
+            panels[0].plot([], [], **_line(settings, curve, position), label=f"{curve.method.label} ({seeds})")
+        style.draw_legend_above(page, panels[0], 3, handlelength=3)
         style.write_notes(page, settings, [*_notes(curves), drawn["note"]])
 
 
@@ -57,47 +59,33 @@ plot_training_time = partial(draw_learning_curves, figure="training_time")
 
 
 def _draw_curves(
-    panel: style.Axes,
-    settings: Settings,
-    curves: Sequence[Curves],
-    metric: str,
-    factor: float,
+    panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, factor: float,
     drawn: Mapping[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """Draw one metric of all variants in ``panel``, times ``factor``: the mean over seeds, a band from the lowest to
     the highest seed, and an x at the last validation of a run that diverged. ``drawn`` declares the figure."""
     axis, unit = drawn["axis"], drawn["unit"]
     for position, curve in enumerate(curves):
-        look = style.look_of(settings, curve.method.name, position)
+        line = _line(settings, curve, position)
         for segment in curve.split_where_seeds_end() if curve.runs else ():  # nothing to draw without runs
             x = segment.mean(axis) / unit
             low, high = segment.band(metric)
-            panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
-            # About ten markers on a segment. The legend has lines of its own; ``label`` only identifies this one.
-            panel.plot(x, segment.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
-                       markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
+            panel.fill_between(x, low * factor, high * factor, color=line["color"], alpha=0.15, linewidth=0)
+            # About ten markers on a segment. The underscore keeps a label out of the legend, which has its own lines.
+            panel.plot(x, segment.mean(metric) * factor, **line, markevery=max(1, len(x) // 10),
+                       label=f"_{curve.method.label}")  # fmt: skip
         for x_end, value in curve.divergence_points(axis, metric):
             panel.plot(x_end / unit, value * factor, linestyle="", marker="x", markersize=5, markeredgewidth=1.3,
-                       color=look.colour, zorder=4, clip_on=False)  # fmt: skip
+                       color=line["color"], zorder=4, clip_on=False)  # fmt: skip
     panel.set_xlim(left=0)
     if not any(curve.runs for curve in curves):
         style.write_in_empty_panel(panel, "missing: no training metrics")
 
 
-def _legend_lines(settings: Settings, curves: Sequence[Curves]) -> list[style.Artist]:
-    """Return the lines of a legend, one per variant. The label says how many of its seeds have curves, ``CDPR (2/3
-    seeds)``, or why none has: ``CDPR (missing)``, or ``CDPR (diverged)`` where all diverged before their first
-    validation."""
-    from matplotlib.lines import Line2D
-
-    lines = []
-    for position, curve in enumerate(curves):
-        why_none = "missing" if curve.missing else "diverged"
-        seeds = f"{len(curve.runs)}/{len(curve.method.runs)} seeds" if curve.runs else why_none
-        look = style.look_of(settings, curve.method.name, position)
-        line: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4}
-        lines.append(Line2D([], [], **line, label=f"{curve.method.label} ({seeds})"))
-    return lines
+def _line(settings: Settings, curve: Curves, position: int) -> dict[str, Any]:
+    """Return the look of a variant's line as arguments of matplotlib's ``plot``. ``position`` is that of its curve."""
+    look = style.look_of(settings, curve.method.name, position)
+    return {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 3.5}
 
 
 def _notes(curves: Sequence[Curves]) -> list[str]:

@@ -86,18 +86,6 @@ class Records:
         return Evaluation(anchor(run, dataset), DATASETS[dataset], self.artifact(evaluation), training, inspector)
 
 
-def shared_runs(settings: Settings) -> list[tuple[str, str]]:
-    """Return the methods of the page that have the same runs as an earlier one, because both are the same training, as
-    pairs of labels (later, earlier): ``("w/o R_proc", "GRPO")``."""
-    first_labels: dict[str, str] = {}  # by the first run of the method: those who share it share all their runs
-    pairs = []
-    for method in page_methods(settings):
-        earlier = first_labels.setdefault(method.runs[0], method.label)
-        if earlier != method.label:
-            pairs.append((method.label, earlier))
-    return pairs
-
-
 def anchors(runs: Iterable[str | tuple[str, str]]) -> list[str]:
     """Return the anchors of evaluations. Each of the ``runs`` is a pair (run, data set), or a text: ``cdpr-seed0`` for
     all benchmarks, ``cdpr-seed0/private`` for this data set alone."""

@@ -22,7 +22,7 @@ from .comparisons import ACCURACY, AEC, UTILITY
 from .documents import render
 from .ledger.verdict import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
-from .page_runs import Records, anchor, anchors, shared_runs
+from .page_runs import Records, anchor, anchors
 from .results import Results
 from .table import Row, Table
 
@@ -69,7 +69,6 @@ def write_report(settings: Settings, job: Job) -> None:
         "claims": (read_ledger(settings, folder / "claims.json"), records.artifact("claims.json")),
         "cards": [_read_card(name, label, records) for name, label in (DATASETS | open_datasets(settings)).items()],
         "sources": sources,
-        "shared": shared_runs(settings),
     }
     environment = escape.environment(templates, autoescape=True, finalize=escape.html)
     environment.globals["key_tag"] = KEY_TAG
