@@ -443,7 +443,7 @@ def test_a_second_judge_that_gives_no_verdict_is_told_apart(tmp_path, benchmark,
     assert all(row.judging and row.judging.second_invalid for row in read_rows(tmp_path / "a.jsonl"))
 
 
-def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_path, benchmark, server):
+def test_the_report_shows_where_judges_part(tmp_path, benchmark, server):
     plan = settings(tmp_path, server.url)
     folder = tmp_path / "results" / "evaluations"
     evaluate(plan, "mine", benchmark, folder / "mine" / "mimic_iv.jsonl", tmp_path / "state" / "a")
@@ -464,7 +464,6 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     assert "not found by tables" in text and "2 : 0" not in text
     answered = next(line for line in text.splitlines() if "both gave a verdict" in line)
     assert [cell.strip() for cell in answered.split("|")][3:7] == ["3", "3", "3", "0"], "without the silent ones"
-    assert "| Mine | MIMIC-IV | 6 | 83.33 | 33.33 | -50.00 | 3 : 0 |" in text.replace("−", "-")
-    assert "1 of 1 accuracies" in text and "missing" in text
+    assert "missing" in text
     with pytest.raises(SettingsError, match=r"judge\.second"):
         judge_agreement.sheet(settings(tmp_path, NOWHERE, judge={"second": None}), tmp_path)

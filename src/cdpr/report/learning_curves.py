@@ -31,8 +31,8 @@ def read_figure_curves(settings: Settings, folder: Path, figure: str) -> list[Cu
 def draw_learning_curves(settings: Settings, job: Job, figure: str) -> None:
     """Draw a figure of ``figures.yaml``: a panel per metric on the validation cases, three in each row. Lines are means
     over seeds, bands reach from the lowest to the highest seed. The legend says how many seeds of a variant have
-    curves, ``CDPR (2/3 seeds)``, or why none has: ``CDPR (missing)``, or ``CDPR (diverged)`` where all diverged before their
-    first validation. Raises as :func:`read_figure_curves`."""
+    curves, ``CDPR (2/3 seeds)``, or why none has: ``CDPR (missing)``, or ``CDPR (diverged)`` where all diverged before
+    their first validation. Raises as :func:`read_figure_curves`."""
     declared = style.declared("learning_curves")
     drawn, curves = declared["figures"][figure], read_figure_curves(settings, job.inputs["results"], figure)
     with style.drawing(7.2, 2.4 + drawn["rows"], job.out) as page:
