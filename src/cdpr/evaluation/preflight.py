@@ -59,7 +59,7 @@ def check_headroom(settings: Settings, job: Job) -> None:
     for dataset in BENCHMARKS:
         # The policy's own choices, and its immediate diagnoses, each with a row per case and decoding.
         paths = {run: Path(job.inputs[f"{run}_{dataset}"]) for run in ("warm_start", "immediate")}
-        frames = {run: dict(list(read_evaluation(path).groupby("decoding"))) for run, path in paths.items()}
+        frames = {run: _read_by_decoding(path) for run, path in paths.items()}
         if dataset == IN_DOMAIN:  # sampled as in training; where there are no sampled episodes, the first decoding
             compared = "sampled" if "sampled" in frames["warm_start"] else settings.evaluation.decodings[0]
             utility = {run: float(frame[compared].utility.mean()) for run, frame in frames.items()}
@@ -70,8 +70,7 @@ def check_headroom(settings: Settings, job: Job) -> None:
         if cases is None or is_withheld:
             cases, unavailable[dataset] = None, _texts()["unknown" if cases is None else "withheld"]
         else:
-            references = [read_evaluation(job.inputs[f"{run}_{dataset}"]) for run in REFERENCES]
-            references = [frame[frame.decoding == "greedy"] for frame in references]
+            references = [_read_by_decoding(job.inputs[f"{run}_{dataset}"])["greedy"] for run in REFERENCES]
         resolution = measure_resolution(list(frames["warm_start"].values()), len(settings.seeds))
         for decoding in settings.evaluation.decodings:
             acting, immediate = (frame[decoding] for frame in frames.values())
@@ -119,10 +118,17 @@ def measure_headroom(
     }  # fmt: skip
     if exact is None:
         return row
-    best_choice, (best, *_) = accuracy_at_spend(aec, references), references
-    best_utility, best_aec, reading = float(best.utility.mean()), float(best.cost_usd.mean()), exact - accuracy
-    gains = (reading, best_choice - exact, best_choice - accuracy, best_utility - utility - reading)
-    return row | dict(zip(_BY_POSTERIOR, (exact, best_choice, best_utility, best_aec, *gains), strict=True))
+    best = references[0]  # the agent that maximises the utility
+    best_choice, best_utility, reading = (
+        accuracy_at_spend(aec, references),
+        float(best.utility.mean()),
+        exact - accuracy,
+    )
+    return row | {
+        "exact": exact, "best_choice": best_choice, "best_utility": best_utility,
+        "best_aec": float(best.cost_usd.mean()), "reading": reading, "choice": best_choice - exact,
+        "gain": best_choice - accuracy, "choice_utility": best_utility - utility - reading,
+    }  # fmt: skip
 
 
 def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Sequence[EvaluationRow]) -> float:
@@ -193,9 +199,12 @@ def judge_experiment(preflight: Mapping[str, Any], cost_unit_usd: float) -> dict
     texts, first = _texts(), preflight["rows"][0]["decoding"]
     reasons = {row["dataset"]: list_obstacles(row) for row in preflight["rows"] if row["decoding"] == first}
     obstacles, unavailable = {name: of_data for name, of_data in reasons.items() if of_data}, preflight["unavailable"]
-    answer = (
-        "no" if IN_DOMAIN in obstacles else "unknown" if IN_DOMAIN in unavailable else "part" if obstacles else "yes"
-    )
+    if IN_DOMAIN in obstacles:
+        answer = "no"
+    elif IN_DOMAIN in unavailable:
+        answer = "unknown"
+    else:
+        answer = "part" if obstacles else "yes"
     verdict = texts["verdicts"][answer].format(lost=" and ".join(DATASETS[name].column for name in obstacles))
     safe, start = preflight["warm_start"] > preflight["immediate"], texts["start"].format(**preflight)
     # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
@@ -222,6 +231,11 @@ def list_obstacles(row: Mapping[str, Any]) -> list[str]:
     }  # fmt: skip
     where = DATASETS[row["dataset"]].column
     return [_texts()["obstacles"][name].format(where=where, **row) for name, applies in checks.items() if applies]
+
+
+def _read_by_decoding(path: Path) -> dict[str, pd.DataFrame]:
+    """Read the evaluation of a run on a data set; returns its rows by decoding."""
+    return {str(decoding): rows for decoding, rows in read_evaluation(path).groupby("decoding")}
 
 
 @cache
