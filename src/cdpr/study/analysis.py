@@ -142,11 +142,16 @@ def _list_means(states: Sequence[StudyState], items: Items, proposals: pd.DataFr
     for state, run in itertools.product(states, proposals.index.unique("run")):
         row = proposals.loc[run, state.digest]
         content = items.contents[row["content"]]
-        means = {name: None if np.isnan(row[name]) else float(row[name]) for name in dimensions()}
+        means = {name: _none_if_nan(row[name]) for name in dimensions()}
         yield {
             "state": state.digest, "dataset": state.dataset, "note_id": state.note_id, "turn": state.turn,
             "source": state.source, "run": run, "kind": content.kind, "action": content.action, "means": means,
         }  # fmt: skip
+
+
+def _none_if_nan(value: float) -> float | None:
+    """Turn a number into one for JSON, which has no NaN: NaN becomes None."""
+    return None if np.isnan(value) else float(value)
 
 
 def analyse_scores(
@@ -159,7 +164,7 @@ def analyse_scores(
     ours, *others = runs = list(proposals.index.unique("run"))
     datasets = {}
     for dataset, row in means.groupby([state.dataset for state in states], sort=False).mean().iterrows():
-        datasets[dataset] = {name: {run: _interval(row[[(name, run)]]).value for run in runs} for name in dimensions()}
+        datasets[dataset] = {name: {run: _none_if_nan(row[name, run]) for run in runs} for name in dimensions()}
     # How often each state is drawn in each resample, [resamples, states].
     cases = [(state.dataset, state.note_id) for state in states]
     weights = statistics.resample_clusters(cases, settings.evaluation.bootstrap, seed)

@@ -40,10 +40,7 @@ def sample_states(settings: Settings, job: Job) -> None:
         if not states:
             raise StudyError(f"{job.inputs[dataset]}: {run} decides nothing on these cases; name another study.source")
         records += [make_record(settings, state, run) for state in states]
-        used_cases = {state.case.note_id for state in states}
-        counts = Counter(len(state.history) for state in states)
-        by_turn = ", ".join(f"{turn}: {counts[turn]}" for turn in sorted(counts))
-        print(f"{dataset}: {len(states)} states of {len(used_cases)} cases; by turn: {by_turn}")
+        print(f"{dataset}: {len(states)} states of {len({state.case.note_id for state in states})} cases")
     job.metrics["states"] = len(records)
     job.tags.update(disclosure_tags(disclosures))
     write_lines(job.out["states"], records)
