@@ -660,7 +660,8 @@ def no_examination(name: str, is_unread: bool = False) -> bool:
     """Whether a name means something that is no examination: a remark, an intervention, a history, or nothing at all.
     If nothing else was understood of the name (``is_unread``), a word for a fee, a supply or a treatment ("rental") is
     enough, unless another word tells of an examination."""
-    plain, is_known = normalise(name), examinations().knows(name) or modality(name) is not None
+    plain = normalise(_PATTERN.result.sub("", name))
+    is_known = examinations().knows(name) or modality(name) is not None
     is_service = is_unread and bool(_PATTERN.service.search(plain)) and not _PATTERN.examined.search(plain)
     return not is_known and (not plain or is_service or _PATTERN.no_examination.fullmatch(plain) is not None)
 
