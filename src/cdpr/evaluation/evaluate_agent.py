@@ -36,7 +36,7 @@ from .replay import COUNTS
 from .row import Decoding, EvaluationRow, Judging, public_text, read_rows
 
 # The metrics in an evaluation's `run.json` and in MLflow, by name: each is the mean over cases of this field of a row.
-_LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_tests", "n_na": "n_na", "utility": "utility"}
+_LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "n_na": "n_na", "utility": "utility"}
 
 
 def evaluate_agent(settings: Settings, job: Job) -> None:
@@ -81,10 +81,10 @@ def evaluate(
     metrics by name.
 
     The metrics ``<decoding>/<name>`` are means over the cases, such as ``greedy/accuracy``; the names are ``accuracy``,
-    ``aec`` (US dollars), ``aen`` (N_tests, the examinations that the utility charges), ``n_na`` (unavailable or invalid
-    requests) and ``utility``. ``cases`` is the number of cases; ``seconds`` and ``retries`` (repeated requests to
-    models) are those of this call alone. Printed are a progress bar, and warnings of unanswered calls, cut prompts, cut
-    results and failures of judges.
+    ``aec`` (US dollars), ``aen`` (requests, as AEN in tables), ``n_na`` (unavailable or invalid requests) and
+    ``utility``. ``cases`` is the number of cases; ``seconds`` and ``retries`` (repeated requests to models) are those
+    of this call alone. Printed are a progress bar, and warnings of unanswered calls, cut prompts, cut results and
+    failures of judges.
 
     ``policy`` is the folder of the run's own policy, where it has one. ``server`` is the
     :class:`~cdpr.llm.own_server.OwnServer` that the job started for the run's model, or None. Rows are saved under
