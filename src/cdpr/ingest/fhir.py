@@ -65,9 +65,8 @@ def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
     """Read an export in FHIR R4. Yields the records of all usable cases. Raises IngestError for an export that cannot
     be read."""
     resources = read_resources(work.path, _WORDS["kinds"], work.attrition)
-    hours = None if source.hours_after_start is None else timedelta(hours=source.hours_after_start)
     cases = _make_cases(resources, work.attrition)
-    yield from work.records(_make_draft(case, hours, source.diagnosis_by_onset, work.attrition) for case in cases)
+    yield from work.records(_make_draft(case, source, work.attrition) for case in cases)
 
 
 def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_Case]:
@@ -152,20 +151,20 @@ def _find_owner(resource: Resource, by_encounter: dict[Resource, _Case], by_pati
     return next((case for case in cases if case.overlaps(first, last)), None)
 
 
-def _make_draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition: Attrition) -> Draft:
+def _make_draft(case: _Case, source: FhirSource, attrition: Attrition) -> Draft:
     """Make the draft of a case: history and physical examination from its notes and coded resources, results, and the
     primary diagnosis.
 
-    Results later than ``hours`` after the start of the case are left out (None: none). ``by_onset`` is for exports
-    without notes. With it, an encounter that names no diagnosis gets a condition that began in it; one without a
-    complaint gets its own type as complaint; and complaints that are the diagnosis are left out."""
+    Results later than ``source.hours_after_start`` are left out (None: none). ``source.diagnosis_by_onset`` is for
+    exports without notes. With it, an encounter that names no diagnosis gets a condition that began in it; one without
+    a complaint gets its own type as complaint; and complaints that are the diagnosis are left out."""
     person = _read_person(case)
-    results, social = collect_results(_result_resources(case, hours, attrition), person, attrition)
-    primary, complaints = _diagnosis_and_complaints(case, by_onset, attrition)
+    results, social = collect_results(_result_resources(case, source, attrition), person, attrition)
+    primary, complaints = _diagnosis_and_complaints(case, source.diagnosis_by_onset, attrition)
     history, physical = _read_notes(case, attrition)
-    diagnosis = primary.display("code") if primary else ""
-    diagnosis_code = min(primary.codes("code"), default="") if primary else ""
-    if by_onset:
+    # A diagnosis without words is dropped by its code.
+    diagnosis = (primary.display("code") or min(primary.codes("code"), default="")) if primary else ""
+    if source.diagnosis_by_onset:
         complaints = _without_diagnosis(complaints, diagnosis, attrition)
         types = (kind for encounter in case.encounters for kind in encounter.children("type"))
         complaints = complaints or list(map(concept_display, types))  # such as "Encounter for symptom"
@@ -189,8 +188,7 @@ def _make_draft(case: _Case, hours: timedelta | None, by_onset: bool, attrition:
         history=history,
         results={key: text for key, text in results.items() if not is_physical(key)},
         physical=physical | {key: text for key, text in results.items() if is_physical(key)},
-        # A case whose diagnosis has a code alone is dropped, by the rule against codes as diagnoses.
-        diagnosis=diagnosis or diagnosis_code,
+        diagnosis=diagnosis,
         where=_describe(case),
     )
 
@@ -217,10 +215,9 @@ def _join_distinct(texts: Iterable[str]) -> str:
     return "; ".join(filter(says_something, dict.fromkeys(texts)))
 
 
-def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
+def _result_resources(case: _Case, source: FhirSource, attrition: Attrition) -> list[Resource]:
     """Return the observations, reports and procedures of a case, and the observations that its reports and panels list,
-    sorted by time. Those later than ``hours`` after the start of the case are left out and counted; None leaves out
-    none."""
+    sorted by time. Those later than ``source.hours_after_start`` are left out and counted; None leaves out none."""
     own = [resource for resource in of_kind(case.resources, *_RESULT_KINDS) if not _is_note(resource)]
     listed = []
     for report in of_kind(own, "DiagnosticReport", "Observation"):
@@ -229,8 +226,9 @@ def _result_resources(case: _Case, hours: timedelta | None, attrition: Attrition
     observations = of_kind(filter(None, listed), "Observation")
     # Each once, by its value: a resource within another one is a new object for each reference to it.
     resources = list({id(resource.value): resource for resource in (*own, *observations)}.values())
-    if hours is not None and case.start is not None:
-        early = [resource for resource in resources if (time_of(resource) or case.start) <= case.start + hours]
+    if source.hours_after_start is not None and case.start is not None:
+        last = case.start + timedelta(hours=source.hours_after_start)
+        early = [resource for resource in resources if (time_of(resource) or last) <= last]
         attrition.count("results after the initial workup", len(resources) - len(early))
         resources = early
     return sorted(resources, key=lambda resource: time_of(resource) or _END_OF_TIME)

@@ -80,8 +80,7 @@ def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
         raise export.problems[0]
     if doubtful := list(doubtful_cells(export)):
         cells = ", ".join(f"{one.path.name}:{one.line} ({one.field})" for one in doubtful[:_SHOWN])
-        rest = ", ..." if len(doubtful) > _SHOWN else ""
-        work.attrition.warn(f"{len(doubtful):,} cells may be a spreadsheet's: {cells}{rest}; see cdpr check_export")
+        work.attrition.warn(f"{len(doubtful):,} cells may be a spreadsheet's, such as {cells}; see cdpr check_export")
     yield from records
 
 
