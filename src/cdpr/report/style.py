@@ -20,8 +20,6 @@ from .table import Row
 # Types of matplotlib, which takes long to import. Most jobs draw nothing, so it is imported where a figure is drawn.
 Axes: TypeAlias = Any
 Figure: TypeAlias = Any
-Bbox: TypeAlias = Any
-Artist: TypeAlias = Any
 
 # Of Okabe and Ito's palette, whose colours remain distinct with any colour vision.
 BLACK, BLUE, PURPLE, GREY = "#000000", "#0072B2", "#CC79A7", "#6b6b6b"
@@ -39,11 +37,11 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     """Return the look (colour, marker, line) of an agent or variant, as its registry gives it.
 
     An entry without a look takes one of the spare looks, if possible in a colour that no other entry has. Spare looks
-    are assigned in the order of the registries, first to variants that figures show. A ``name`` that is in no registry
+    are assigned in the order of the registries, first to variants. A ``name`` that is in no registry
     takes the spare look at ``position``.
     """
-    variants = settings.experiments.variants
-    look_by_name = {name: entry.look for entries in (settings.agents, variants) for name, entry in entries.items()}
+    entries = settings.experiments.variants | settings.agents
+    look_by_name = {name: entry.look for name, entry in entries.items()}
     if look := look_by_name.get(name):
         return look
     # Spare looks in the colour of an entry are left out, unless that leaves none.
@@ -52,9 +50,7 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     unused = [look for look in spare_looks if look.colour.lower() not in used] or spare_looks
     # All entries without a look are in one order, whatever a figure shows, so that they look the same in all figures.
     without_look = [name for name, look in look_by_name.items() if not look]
-    shown = [name for name in without_look if name in variants and set(variants[name].feeds) - {"ablations"}]
-    order = [*shown, *(name for name in without_look if name not in shown)]
-    index = order.index(name) if name in order else position
+    index = without_look.index(name) if name in without_look else position
     return unused[index % len(unused)]
 
 
