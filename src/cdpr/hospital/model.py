@@ -54,7 +54,7 @@ class Finding:
     ``table[d, s]`` is P(state s | disease d), shape [diseases, states]. A text shows state s as a number drawn from
     ``intervals[s]``, or as the phrase ``wording[s]``; the other of the two is None. A wording may be a tuple with one
     phrase for each hospital (:attr:`Site.column` chooses). ``measure`` is set for a laboratory quantity. ``organisms``
-    has, by the index of a state, the number and name of the organism that a culture grows in it. ``mention`` and
+    has, by the index of a state, the organism that a culture grows in it, in columns of MIMIC-IV. ``mention`` and
     ``line`` are for a symptom: the probability that the history of a patient mentions it, and the heading of the line
     that does.
     """
@@ -65,7 +65,7 @@ class Finding:
     measure: Measure | None = None
     intervals: tuple[tuple[float, float], ...] | None = None
     wording: tuple[str | tuple[str, ...], ...] | None = None
-    organisms: Mapping[int, tuple[int, str]] = field(default_factory=dict)
+    organisms: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     mention: float = 1.0
     line: str = ""
 
@@ -95,8 +95,8 @@ class Examination:
 
     ``available`` is the probability that a record of the in-domain hospital has a result. ``usd`` is its price in US
     dollars. ``elsewhere`` has its names in the two other hospitals, ``report`` its name in a radiology note,
-    ``heading`` its name in a physical examination. ``specimen`` describes a culture as MIMIC-IV does: item number and
-    name of the specimen, item number and name of the test.
+    ``heading`` its name in a physical examination. ``specimen`` describes a culture in columns of MIMIC-IV: item number
+    and name of the specimen, item number and name of the test; it is empty for other examinations.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Examination:
     elsewhere: tuple[str, ...] = ()
     report: str = ""
     heading: str = ""
-    specimen: tuple[int, str, int, str] | None = None
+    specimen: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

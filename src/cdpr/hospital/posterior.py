@@ -136,8 +136,8 @@ def _read_organisms(findings: list[Finding], text: str) -> dict[str, int]:
     return {
         finding.name: state
         for finding in findings
-        for state, (_, organism) in finding.organisms.items()
-        if organism.casefold() in folded
+        for state, organism in finding.organisms.items()
+        if organism["org_name"].casefold() in folded
     }
 
 

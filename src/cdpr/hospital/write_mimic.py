@@ -115,8 +115,8 @@ class _Admission:
         """Add all rows of the stay to the tables."""
         arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))  # in the emergency department
         # ``admit`` has whole minutes, so it is printed in the same form as the others.
-        times = {"admittime": self.admit, "dischtime": _format_time(self.leave), "edregtime": _format_time(arrived)}
-        self._add_row("hosp/admissions", self.hadm, edouttime=self.admit, **times, **_DATA["admission"])
+        times = {"admittime": self.admit, "edouttime": self.admit, "dischtime": self.leave, "edregtime": arrived}
+        self._add_row("hosp/admissions", self.hadm, **times, **_DATA["admission"])
         labs: list[Analyte] = []
         for name, exam in self.hospital.examinations.items():
             if exam.kind == "microbiology":  # also without a result: the order may have been cancelled
@@ -134,16 +134,19 @@ class _Admission:
 
     def _add_row(self, table: str, hadm: int | str, **fields: Any) -> None:
         """Add a row of this patient to a table. ``hadm`` is the number of the stay, or empty; ``fields`` are the other
-        columns."""
-        self.tables[table].append({"subject_id": self.subject, "hadm_id": hadm} | fields)
+        columns, in which times are datetimes or text."""
+        times = {name: f"{value:%Y-%m-%d %H:%M:%S}" for name, value in fields.items() if isinstance(value, datetime)}
+        self.tables[table].append({"subject_id": self.subject, "hadm_id": hadm} | fields | times)
 
-    def _add_note(self, table: str, hadm: int | str, number: int, charted: str, stored: datetime, text: str) -> str:
+    def _add_note(
+        self, table: str, hadm: int | str, number: int, charted: datetime | str, stored: datetime, text: str
+    ) -> str:
         """Add a note to the table ``discharge`` or ``radiology``; returns its id. ``number`` is its sequence number,
         ``charted`` and ``stored`` its times."""
         kind = "DS" if table == "discharge" else "RR"
         note = f"{self.subject}-{kind}-{number}"
         row = {"note_id": note, "note_type": kind, "note_seq": number, "charttime": charted}
-        self._add_row(f"note/{table}", hadm, **row, storetime=_format_time(stored), text=text)
+        self._add_row(f"note/{table}", hadm, **row, storetime=stored, text=text)
         return note
 
     def _draw_hadm(self) -> int | str:
@@ -175,7 +178,7 @@ class _Admission:
             if itemid in TWINS and self.rng.random() < _TWIN_SHARE:
                 itemid = TWINS[itemid]
             # The result is stored 70 minutes after the blood was taken.
-            times = {"charttime": _format_time(drawn), "storetime": _format_time(drawn + timedelta(minutes=70))}
+            times = {"charttime": drawn, "storetime": drawn + timedelta(minutes=70)}
             number = analyte.value if finding.intervals else ""  # a value in words has no number
             value = {"value": analyte.value, "valuenum": number, "valueuom": analyte.units, "flag": analyte.flag}
             limits = {"ref_range_lower": analyte.low, "ref_range_upper": analyte.high}
@@ -189,10 +192,8 @@ class _Admission:
         if not available and self.rng.random() > 0.03:
             return
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
-        hadm, stored = self._draw_hadm(), _format_time(drawn + timedelta(days=2))
-        names = ("spec_itemid", "spec_type_desc", "test_itemid", "test_name")
-        row: dict[str, Any] = dict(zip(names, exam.specimen or (), strict=True))
-        row |= {"test_seq": 1, "storedate": stored, "storetime": stored}
+        hadm, stored = self._draw_hadm(), drawn + timedelta(days=2)
+        row: dict[str, Any] = {**exam.specimen, "test_seq": 1, "storedate": stored, "storetime": stored}
         row["micro_specimen_id"] = int(self.rng.integers(10**6, 10**7))
         row["chartdate"] = drawn.strftime("%Y-%m-%d 00:00:00")
         # In a fifth of cases the time is missing, and only the date is known.
@@ -206,10 +207,9 @@ class _Admission:
             # Comments end with spaces, as in the real table.
             results.append({"comments": write_report(exam, self.site, self.patient) + "  "})
         else:
-            isolate = dict(zip(("org_itemid", "org_name"), organism, strict=True)) | {"isolate_num": 1}
-            for ab_id, ab_name in _DATA["antibiotics"][: int(self.rng.integers(1, 4))]:  # one to three
+            for antibiotic in _DATA["antibiotics"][: int(self.rng.integers(1, 4))]:  # one to three
                 interpretation = "S" if self.rng.random() < 0.85 else "R"  # sensitive or resistant
-                results.append(isolate | {"ab_itemid": ab_id, "ab_name": ab_name, "interpretation": interpretation})
+                results.append({**organism, "isolate_num": 1, **antibiotic, "interpretation": interpretation})
         for result in results:
             self._add_row("hosp/microbiologyevents", hadm, **row, **result)
 
@@ -224,7 +224,7 @@ class _Admission:
         letter, findings = "F" if self.patient.female else "M", write_report(exam, self.site, self.patient)
         text = _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)
         hadm = self._draw_hadm()
-        note = self._add_note("radiology", hadm, sequence, _format_time(done), done + timedelta(hours=1), text)
+        note = self._add_note("radiology", hadm, sequence, done, done + timedelta(hours=1), text)
         details = (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report))
         for ordinal, (name, value) in enumerate(details, 1):
             row = {"note_id": note, "subject_id": self.subject, "field_name": name, "field_value": value}
@@ -239,11 +239,6 @@ def _damage(row: dict, chance: float) -> dict:
     if chance < 0.08:  # the value is in the comments alone; its column is empty or has ``___``
         return row | {"value": "" if chance < 0.05 else "___", "valuenum": "", "comments": f"{row['value']}.  "}
     return row
-
-
-def _format_time(time: datetime) -> str:
-    """Write a time as MIMIC-IV does: ``2130-01-31 06:10:00``."""
-    return time.isoformat(" ", "seconds")
 
 
 # Notes in the layout of MIMIC-IV-Note: headings, blanks and repetitions.
