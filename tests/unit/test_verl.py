@@ -577,7 +577,7 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
 @pytest.mark.parametrize(
     "change, says",
     [
-        ({"verl": {"gpu_memory_gb": 40.0}}, "rollouts needs"),
+        ({"verl": {"gpu_memory_gb": 40.0}}, "update needs"),
         ({"verl": {"frozen": {"memory": 0.05}}}, "frozen server"),
         ({"verl": {"tensor_parallel": 3}}, "does not divide"),
         ({"verl": {"gpus_per_node": 7, "tensor_parallel": 1}}, "do not divide over"),

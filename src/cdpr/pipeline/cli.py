@@ -241,7 +241,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
 )
 def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
-    from ..training.verl.configuration import write_plan
+    from ..training.verl.plan import write_plan
 
     experiment = _load_experiment(args)
     settings = experiment.settings_of("train_policy", {"run": args.run})
@@ -259,7 +259,7 @@ def _plan_training(args: argparse.Namespace) -> None:
     columns = {_COMPARED.get(name, name): changed_settings(experiment.settings, name) for name in names}
     policy = Path(args.init_policy or settings.policy.model)
     # The folder of unfinished work. A real training has its run key in place of "RUN_KEY".
-    print(write_plan(settings, policy, Path(experiment.state) / "RUN_KEY", columns, runs))
+    print(write_plan(settings, policy, Path(experiment.state) / "RUN_KEY", columns, runs), end="")
 
 
 @_command()

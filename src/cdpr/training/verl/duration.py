@@ -1,10 +1,9 @@
-"""Estimates, before a training with verl starts, how long it takes and what its judge costs."""
+"""Estimates, before a training with verl starts, how long it takes."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from ...settings import Settings, judging_models
+from ...settings import Settings
 from ...settings.algorithms import algorithm_class, algorithm_options
 from ..training_run import uses_frozen_policy
 from .memory import GB, MemoryPlan, memory_plan
@@ -26,10 +25,6 @@ _BANDWIDTH_SHARE, _ARITHMETIC_SHARE = 0.5, 0.35
 # Arithmetic operations per weight and token: 2 in a forward pass, 8 in an update, which takes two forward passes (one
 # is repeated for gradient checkpointing) and a backward pass of 4.
 _FORWARD, _UPDATE = 2, 8
-_QUESTION_TOKENS, _ANSWER_TOKENS = 400, 3  # of a question to the judge, and of the judge's answer
-_REQUEST = 0.003  # seconds of one core for a request (docs/benchmarks/token_requests.json)
-# Rows of the table of times, and the fields of ServerWork that they sum.
-_AMOUNTS = {"generated tokens": "tokens", "prompt tokens": "prompt", "requests": "requests"}
 
 
 @dataclass(frozen=True)
@@ -94,15 +89,28 @@ class ServerWork(NamedTuple):
 class StepEstimate(NamedTuple):
     """The estimate of a training step: ``seconds`` by phase, and ``work`` of the servers by phase, which has no entry
     for the update. It assumes that servers cache prompts, and that no continuation comes from the rollout cache of
-    earlier steps."""
+    earlier steps. ``steps`` is the number of steps of the whole run, ``gpus`` that of its GPUs on all machines, with
+    the GPU of a frozen server if it has one of its own."""
 
     seconds: dict[str, float]
     work: dict[str, ServerWork]
+    steps: int
+    gpus: int
 
     @property
     def total(self) -> float:
         """The seconds of the whole step; its phases run one after another."""
         return sum(self.seconds.values())
+
+    @property
+    def hours(self) -> float:
+        """The hours of the whole run."""
+        return self.total * self.steps / 3600
+
+    @property
+    def gpu_hours(self) -> float:
+        """The hours of the whole run, times its GPUs."""
+        return self.hours * self.gpus
 
     def sum_of(self, name: str) -> float:
         """The sum over all phases of a field of :class:`ServerWork`, such as ``tokens``."""
@@ -124,7 +132,8 @@ def estimate_step(settings: Settings) -> StepEstimate:
     updates = training.inner_epochs + _has_reader(settings)  # the reader is updated once
     operations = (_FORWARD + _UPDATE * updates) * memory.model.parameters * tokens
     seconds["update"] = operations / (memory.gpus * nearest_card(settings).tflops * 1e12 * _ARITHMETIC_SHARE)
-    return StepEstimate(seconds, work)
+    verl = training.verl
+    return StepEstimate(seconds, work, steps_of(settings), verl.nodes * verl.gpus_of_node)
 
 
 def _has_reader(settings: Settings) -> bool:
@@ -253,66 +262,3 @@ def steps_of(settings: Settings) -> int:
     epochs of ``data.train_cases`` cases, in whole batches."""
     training = settings.training
     return training.steps or training.epochs * (settings.data.train_cases // training.prompts_per_batch)
-
-
-def _count_gpus(settings: Settings) -> int:
-    """Count the GPUs of a run on all machines, with the GPU of a frozen server if it has one of its own."""
-    return settings.training.verl.nodes * settings.training.verl.gpus_of_node
-
-
-def comparison_lines(columns: Mapping[str, Settings]) -> list[str]:
-    """Write a table, as lines, that compares the time of a step and of the whole run under several settings.
-    ``columns`` has the settings by the name of their column; the first one, GRPO's, is that to which others are
-    compared."""
-    import pandas as pd
-
-    steps = {name: estimate_step(settings) for name, settings in columns.items()}
-    grpo, *_ = steps.values()
-    phases = dict.fromkeys(phase for step in steps.values() for phase in step.seconds)
-    rows = {}
-    for name, step in steps.items():
-        hours = step.total * steps_of(columns[name]) / 3600
-        rows[name] = {f"{phase}, s": step.seconds.get(phase) for phase in phases} | {
-            "a step, s": step.total,
-            "a step, times GRPO": step.total / grpo.total,
-            **{f"{what}, thousands": step.sum_of(amount) / 1000 for what, amount in _AMOUNTS.items()},
-            "time of one core for requests, s": step.sum_of("requests") * _REQUEST,
-            "the run, days": hours / 24,
-            "the run, GPU-hours": hours * _count_gpus(columns[name]),
-        }
-    return pd.DataFrame(rows).to_string(float_format="{:,.1f}".format, na_rep="").splitlines()
-
-
-def duration_lines(settings: Settings) -> list[str]:
-    """Write the lines of ``cdpr plan_training`` about the time of a run and the cost of its judge."""
-    step, steps, gpus = estimate_step(settings), steps_of(settings), _count_gpus(settings)
-    card, save_every = nearest_card(settings), settings.training.save_every
-    hours, lost = step.total * steps / 3600, step.total * save_every / 3600
-    return [
-        f"{card.name}: {card.tflops} TFLOP/s, {card.bandwidth} GB/s; no continuation is cached from earlier steps",
-        f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
-        f"a checkpoint every {save_every} steps: a job that is killed loses at most {lost:.1f} hours",
-        _judge_line(settings, step.sum_of("diagnoses"), steps),
-    ]
-
-
-def target_line(runs: Sequence[Settings]) -> str:
-    """Write the line of ``cdpr plan_training`` about the total time of several trainings: ``runs`` are the settings of
-    all trainings of the target ``reproduce_paper``."""
-    seconds = [estimate_step(run).total * steps_of(run) for run in runs]
-    hours = sum(time * _count_gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
-    days = f"about {sum(seconds) / 86400:,.0f} days if they run one after another"
-    return f"reproduce_paper: {len(runs)} trainings, {days} = {hours:,.0f} GPU-hours in total"
-
-
-def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
-    """Write the line of ``cdpr plan_training`` about the judge: its model, its ``diagnoses`` per step, and what they
-    cost in a step and in the whole run of ``steps`` steps. The cost is left out where the model has no price."""
-    model = judging_models(settings).get("judge.model")
-    if model is None:
-        return "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"
-    line = f"judge {model.label or model.id or model.where}: about {diagnoses:,.0f} diagnoses a step"
-    if model.prices is None:
-        return line
-    usd = diagnoses * model.prices.usd(_QUESTION_TOKENS, _ANSWER_TOKENS)
-    return f"{line}; {usd:.2f} USD a step, {usd * steps:,.0f} USD a run, no verdict reused"

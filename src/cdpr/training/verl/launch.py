@@ -23,10 +23,10 @@ from ...settings import Serving, Settings, SettingsError, merge, parse_settings
 from ...settings.schema import Verl
 from ..training_run import uses_frozen_policy, write_training_outputs
 from .checkpoints import link_policy, merge_shards, prepare_resume
-from .configuration import CHECKPOINTS, SESSION, environment_variables, hydra_arguments, refuse, translate_settings
-from .cpu import LOGICAL
+from .configuration import CHECKPOINTS, SESSION, environment_variables, hydra_arguments, translate_settings
 from .memory import cpus_of_ray
 from .session import START, Session
+from .tables import read_table, refuse
 
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # how often a frozen server that died is started again, in a run
@@ -68,7 +68,8 @@ def _train(session: Session) -> None:
     os.environ.update(environment_variables(settings))
     arguments = hydra_arguments(translate_settings(settings, session.policy, session.state))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", LOGICAL if verl.without_gpu else None))
+        devices = read_table("overrides")["logical_devices"] if verl.without_gpu else None
+        stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", devices))
         if uses_frozen_policy(settings) and verl.frozen.beside:
             server = stack.enter_context(frozen_server(settings, session.policy, session.state))
             server.ensure_ready()
@@ -104,33 +105,16 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
 
 def _check_installed(verl: Verl) -> None:
     """Raise SettingsError where verl is missing; unless the run works without a GPU, also where its rollout server, a
-    GPU, a C compiler, or FlashAttention (if the settings choose it) is missing."""
+    GPU, a C compiler, or FlashAttention (if the settings choose it) is missing (``refusals.yaml``)."""
     import torch
 
-    refuse(
-        find_spec("verl") is None,
-        "training.engine: verl is not installed: `make verl` without a GPU, `make gpu-env` with one",
-    )
-    if verl.without_gpu:
-        return
-    refuse(
-        find_spec(verl.rollout) is None,
-        f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm",
-    )
-    refuse(
-        not torch.cuda.is_available(),
-        "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 needs "
-        "580.65 or later); without a GPU set training.verl.rollout: cpu",
-    )
-    refuse(
-        not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")),
-        "training.verl: there is no C compiler, and kernels are compiled when they are first used: install gcc",
-    )
-    refuse(
-        verl.attention == "flash_attention_2" and find_spec("flash_attn") is None,
-        "training.verl.attention: flash-attn is not installed: `pip install flash-attn==2.8.3 --no-build-isolation` "
-        "compiles it for about an hour (CUDA toolkit 13.0); or set training.verl.attention: sdpa",
-    )
+    values = {
+        "verl": verl,
+        "installed": find_spec,
+        "cuda": torch.cuda.is_available(),
+        "compiler": os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"),
+    }
+    refuse("installation", values)
 
 
 def _run_verl(arguments: list[str], state: Path, cpus: int) -> None:
@@ -200,7 +184,8 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
         ended.set()
         watcher.join()
         signal.signal(signal.SIGALRM, earlier_handler)
-    refuse(problems, f"training.verl: {' '.join(problems)}")
+    if problems:
+        raise SettingsError(f"training.verl: {' '.join(problems)}")
 
 
 def _missing_resources() -> str:

@@ -107,54 +107,6 @@ class MemoryPlan:
     phases: dict[str, dict[str, float]]
     servers: list[ServerMemory]
 
-    def lines(self) -> list[str]:
-        """Write the lines of ``cdpr plan_training`` about memory: the model, the phases of a step, and the servers."""
-        lines = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
-        for phase, sizes in self.phases.items():
-            inside = ", ".join(f"{name} {size:.1f}" for name, size in sizes.items() if size)
-            lines.append(f"{phase}: {sum(sizes.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
-        for server in self.servers:
-            lines.append(
-                f"{server.name}: {server.count} server(s) with {server.gpus} GPU(s) each, {server.memory:.1f} GB each; "
-                f"weights {server.weights:.1f} GB, cache {server.tokens:,} tokens = "
-                f"{server.tokens // self.longest} sequences of {self.longest:,}, up to {server.at_once} at once"
-            )
-        return lines
-
-    def check(self) -> None:
-        """Raise SettingsError where something does not fit; the message names it and the setting to change."""
-        for phase, sizes in self.phases.items():
-            if sum(sizes.values()) > self.gpu_memory:
-                largest = max(sizes, key=lambda name: sizes[name])
-                raise SettingsError(
-                    f"training.verl: {phase} needs {sum(sizes.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most "
-                    f"of it {largest} ({sizes[largest]:.1f} GB); {_REMEDIES[largest]}"
-                )
-        for server in self.servers:
-            if server.tokens < self.longest:
-                raise SettingsError(
-                    f"training.verl: the {server.name} has {server.memory:.1f} GB, {server.weights:.1f} of it weights: "
-                    f"its cache holds {max(0, server.tokens):,} tokens, fewer than one sequence of {self.longest:,}; "
-                    "give it a larger share or more GPUs, or shorten policy.max_response_tokens"
-                )
-        if self.longest > self.model.positions:
-            raise SettingsError(
-                f"policy: prompts and replies reach {self.longest:,} tokens, the model {self.model.positions:,}; "
-                "lower policy.max_response_tokens"
-            )
-
-
-# How to need less memory, by what takes it (the purposes in the phases of a plan).
-_REMEDIES = {
-    **dict.fromkeys(("weights", "gradients"), "use more GPUs, or training.verl.lora_rank"),
-    "optimiser": "use more GPUs, training.verl.offload: true, or training.verl.lora_rank",
-    "working weights": "use more GPUs or a smaller model",
-    **dict.fromkeys(("activations", "logits"), "lower training.micro_batch"),
-    "rollout server": "lower training.verl.rollout_memory, or set training.verl.offload: true",
-    "frozen server": "lower training.verl.frozen.memory, or run that server elsewhere (frozen.memory: 0)",
-    "allowance": "use GPUs with more memory",
-}
-
 
 def memory_plan(settings: Settings) -> MemoryPlan:
     """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of

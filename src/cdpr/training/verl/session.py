@@ -22,6 +22,7 @@ from ...llm import ModelSpec, open_model
 from ...settings import Settings
 from ..algorithm import Context
 from ..training_run import TrainingRun
+from .tables import read_table
 
 MAX_FAILED = 0.1
 """The largest share of the episodes of a step, or of its replies for credit, that is allowed to fail. Where more fail,
@@ -30,13 +31,7 @@ LOOP = "cdpr"  # the name of our agent loop in loops.yaml
 START = "start.txt"
 """File that says what a starting run waits for; empty once it has started."""
 # Metrics and times of a step: verl's name of each, and ours.
-_POLICY = {
-    "actor/pg_loss": "policy/loss",
-    "actor/pg_clipfrac": "policy/clipped_share",
-    "actor/grad_norm": "policy/grad_norm",
-    "actor/entropy": "policy/entropy",
-}
-_NAMES_OF_TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "update_weights": "time/weights"}
+_NAMES: dict[str, str] = read_table("metrics")
 Metrics = Mapping[str, Any]
 
 
@@ -148,12 +143,12 @@ def translate_metrics(own: Metrics, metrics: Metrics, timing: Metrics) -> dict[s
     """Make the row of metrics of a step: the metrics ``own``, then verl's ``metrics`` and ``timing`` (seconds) under
     our names. verl's metrics of its correction for the rollout server (``rollout_corr/``) keep their names; others for
     which we have no name are left out."""
-    row = dict(own)
-    row |= {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
+    values = {**metrics, **timing}
+    row = {**own, **{ours: float(values[theirs]) for theirs, ours in _NAMES.items() if theirs in values}}
     for name, value in metrics.items():
         if name.startswith("rollout_corr/") and isinstance(value, (int, float)) and math.isfinite(value):
             row[name] = float(value)
-    return row | {ours: timing[theirs] for theirs, ours in _NAMES_OF_TIMES.items() if theirs in timing}
+    return row
 
 
 def reason_to_stop(row: Metrics, allowed: float = MAX_FAILED) -> str | None:

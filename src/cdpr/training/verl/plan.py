@@ -1,0 +1,61 @@
+"""Writes what ``cdpr plan_training`` prints: memory, time and verl's configuration of a training (``plan.txt``)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...escape import environment
+from ...settings import Settings, judging_models
+from .. import verl as templates
+from .configuration import hydra_arguments, translate_settings, why_not_run
+from .duration import StepEstimate, estimate_step, nearest_card
+from .memory import cpus_of_ray, memory_plan
+
+_REQUEST = 0.003  # seconds of one core for a request (docs/benchmarks/token_requests.json)
+
+
+def write_plan(
+    settings: Settings, policy: Path, state: Path, columns: Mapping[str, Settings], runs: Sequence[Settings]
+) -> str:
+    """Write the plan of the training with these ``settings``, a text of several lines. Its initial policy is in the
+    folder ``policy``, its unfinished work would be in ``state``.
+
+    ``columns`` are the settings whose times are compared, by the name of their column, GRPO's first. ``runs`` are the
+    settings of all trainings of the target ``reproduce_paper``. Raises SettingsError for settings with which verl
+    cannot run, or whose memory does not fit."""
+    values: dict[str, Any] = {"configuration": hydra_arguments(translate_settings(settings, policy, state))}
+    if not settings.training.verl.without_gpu:
+        values |= {
+            "memory": memory_plan(settings),
+            "cpus": cpus_of_ray(settings),
+            "table": _compare({name: estimate_step(column) for name, column in columns.items()}),
+            "reasons": {name: why_not_run(column) for name, column in columns.items()},
+            "card": nearest_card(settings),
+            "step": estimate_step(settings),
+            "judge": judging_models(settings).get("judge.model"),
+            "runs": [estimate_step(run) for run in runs],
+        }
+    return environment(templates).get_template("plan.txt").render(values, settings=settings)
+
+
+def _compare(columns: Mapping[str, StepEstimate]) -> str:
+    """Write a table that compares the time of a step and of the whole run. ``columns`` has the estimates by the name of
+    their column; the first one, GRPO's, is that to which others are compared."""
+    import pandas as pd
+
+    grpo, *_ = columns.values()
+    seconds = pd.DataFrame({name: step.seconds for name, step in columns.items()}).add_suffix(", s", axis=0)
+    totals = {
+        name: {
+            "a step, s": step.total,
+            "a step, times GRPO": step.total / grpo.total,
+            "generated tokens, thousands": step.sum_of("tokens") / 1000,
+            "prompt tokens, thousands": step.sum_of("prompt") / 1000,
+            "requests, thousands": step.sum_of("requests") / 1000,
+            "time of one core for requests, s": step.sum_of("requests") * _REQUEST,
+            "the run, days": step.hours / 24,
+            "the run, GPU-hours": step.gpu_hours,
+        }
+        for name, step in columns.items()
+    }
+    return pd.concat([seconds, pd.DataFrame(totals)]).to_string(float_format="{:,.1f}".format, na_rep="")

@@ -1,0 +1,32 @@
+"""Reads the tables of this package, YAML files with expressions in Jinja."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from ...escape import environment
+from ...files import parse_yaml, shipped_text
+from ...settings import SettingsError
+from .. import verl as templates
+
+
+def refuse(part: str, values: Mapping[str, Any]) -> None:
+    """Raise SettingsError for the first entry of ``part`` in ``refusals.yaml`` whose condition is true of the
+    ``values``, which have names."""
+    table = read_table("refusals")
+    for entry in table[part]:
+        if evaluate(entry["if"], values):
+            message = environment(templates).from_string(entry["because"])
+            raise SettingsError(message.render(values, remedies=table["remedies"]))
+
+
+def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
+    """Compute the value of a Jinja ``expression`` over named ``values``. Raises jinja2.UndefinedError for a name that
+    is not among them."""
+    return environment(templates).compile_expression(expression, undefined_to_none=False)(values)
+
+
+@functools.cache
+def read_table(name: str) -> dict[str, Any]:
+    """Read the file ``NAME.yaml`` of this package."""
+    return parse_yaml(shipped_text(__package__, f"{name}.yaml"))
