@@ -122,8 +122,8 @@ def _use_words_of_vocabulary(name: str) -> str:
 
     All other names are translated from Chinese, and changed by the rules ``together``, which join what is one
     examination. A name of one examination is then changed by the rules ``rewritten``. These would swallow the second of
-    two examinations, so a name that joins several is left as it is, but for the first words that its parts share
-    (:func:`_share_first_words`); :func:`_read_part` rewrites each part by itself."""
+    two examinations, so a name that joins several is left as it is; :func:`_read_part` rewrites each part by
+    itself."""
     # Four tests ask whether a name is known: `knows` only as it is spelt; `_look_up` also without a side and in
     # American spelling; `_read_by_name` also with its words in another order; `translate` whether it is LOINC's.
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub("", name))  # "Sodium - serum": "Sodium (serum)"
@@ -137,26 +137,9 @@ def _use_words_of_vocabulary(name: str) -> str:
     name = name if _look_up(name) else in_english(name)
     as_one = rewrite(normalise(name), _JOINING_RULES)
     name = name if as_one == normalise(name) else as_one  # a name that no rule changes keeps its capitals
-    given = joined_parts(name)
-    parts = given if imaging_words(name) else _share_first_words(given)
-    if len(parts) < 2 or not all(map(_stands_alone, map(_rewrite_name, parts))):
-        return _rewrite_name(name)
-    return name if parts == given else ", ".join(parts)
-
-
-def _share_first_words(parts: list[str]) -> list[str]:
-    """Return the parts of a name, completed: a part that is no examination gets the first words of the first part, as
-    many as make it one. Of "hepatitis B surface antigen" and "core antibody" the second becomes "hepatitis B core
-    antibody"."""
-    head, completed = parts[0].split() if parts else [], []
-    for part in parts:
-        # The part with ever fewer of the first words before it.
-        wordings = [" ".join([*head[:number], part]) for number in range(len(head) - 1, 0, -1)]
-        says_what = _are_telling(frozenset(word for word in words_of(part) - _TECHNIQUES if not names_specimen(word)))
-        is_incomplete = says_what and not words_of(part) <= _TARGETS and not _stands_alone(_rewrite_name(part))
-        fitting = (wording for wording in wordings if is_incomplete and _stands_alone(_rewrite_name(wording)))
-        completed.append(next(fitting, part))
-    return completed
+    parts = joined_parts(name)
+    are_several = len(parts) > 1 and all(map(_stands_alone, map(_rewrite_name, parts)))
+    return name if are_several else _rewrite_name(name)
 
 
 def _stands_alone(part: str) -> bool:
@@ -216,20 +199,9 @@ def _read_standard_name(name: str) -> Meaning:
 
 
 def _read_by_name(name: str) -> Meaning | None:
-    """Read the name of a known examination: as it is spelt, with its words in another order, or beside its own
-    abbreviation. None for any other name."""
-    return _look_up(name) or _match_words(name) or _read_with_abbreviation(name)
-
-
-def _read_with_abbreviation(name: str) -> Meaning | None:
-    """Read a name beside its own abbreviation: "natriuretic peptide BNP", "CK creatine kinase". None for any other."""
-    all_but_last, _, last = name.rpartition(" ")
-    first, _, all_but_first = name.partition(" ")
-    for abbreviation, others in ((last, all_but_last), (first, all_but_first)):
-        short, full = _look_up(abbreviation), _look_up(others) or _match_words(others)
-        if short and full and short.terms == full.terms:
-            return full
-    return None
+    """Read the name of a known examination: as it is spelt, or with its words in another order. None for any other
+    name."""
+    return _look_up(name) or _match_words(name)
 
 
 # Imaging.
