@@ -3,14 +3,14 @@ possible: the finish reason, the HTTP status, and the codes in an error."""
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 import httpx2
 
 from ..files import parse_yaml, shipped_text
-from .types import Completion, Ids, ModelFailure, Usage, repair_text
+from .types import Completion, Usage, repair_text
 
 CONVERSATION_ERRORS = (400, 403, 422, 451)
 """Statuses with which a server may refuse one conversation, though it answers others."""
@@ -74,20 +74,6 @@ def read_prompt_logprobs(answer: Any) -> Completion:
     logprobs = tuple(float(entry["logprob"]) for _, entry in entries)
     # "length" or "stop": the caller only needs a reason that is no refusal.
     return Completion("", ids, logprobs, "length", read_usage(answer))
-
-
-def continuation_logprobs(continuation: Ids, start: int, ids: Ids, logprobs: Sequence[float]) -> tuple[float, ...]:
-    """Cut the log-probabilities of ``continuation`` out of those of the whole sequence, which a server scored. Returns
-    one number per token of the continuation, in nats.
-
-    The sequence is a prompt of ``start`` tokens followed by the continuation. ``ids`` and ``logprobs`` are what the
-    server reports: one entry for every token of the sequence except the first; further entries at the end are ignored.
-    Raises ModelFailure where ``ids`` does not contain the continuation there, because the server scored other tokens.
-    """
-    rows = slice(start - 1, start - 1 + len(continuation))  # ids[0] is the second token of the sequence
-    if tuple(ids[rows]) != tuple(continuation):
-        raise ModelFailure("a server scored other tokens than those of the request; its version is unknown to this one")
-    return tuple(logprobs[rows])
 
 
 def read_content(content: Any) -> str:

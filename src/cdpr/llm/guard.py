@@ -12,15 +12,6 @@ from ..settings.datasets import Governance
 if TYPE_CHECKING:
     import httpx2
 
-NO_TELEMETRY = {
-    "DO_NOT_TRACK": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-}
-"""Environment variables that switch off telemetry of vLLM, Ray, Hugging Face's hub and MLflow."""
-
 
 class GovernanceError(RuntimeError):
     """Text of credentialed cases would have left the machine without an agreement that allows it, or the address of the

@@ -15,27 +15,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..files import parse_yaml, shipped_text
 from ..locks import hold
 from ..settings import Serving
 from ..settings.models import PROVIDERS
 from . import keeper
-from .guard import NO_TELEMETRY
 from .model_folder import refuse_code
 from .types import ModelUnavailable
 
 HOST = "127.0.0.1"  # the address at which servers listen: only this machine reaches them
-# The usual command of each program, with placeholders in braces, which `server_command` fills in. A model's generation
-# config, which would change sampling parameters that requests leave out, is switched off.
-PROGRAMS: Mapping[str, str] = {
-    "vllm": "vllm serve {weights} --host {host} --port {port} --served-model-name {name} "
-    "--tensor-parallel-size {gpus} --seed 0 --generation-config vllm --disable-uvicorn-access-log {serve}",
-    "sglang": "python -m sglang.launch_server --model-path {weights} --host {host} --port {port} "
-    "--served-model-name {name} --tp-size {gpus} --sampling-defaults openai {serve}",
-    "llama_cpp": "llama-server --model {weights} --host {host} --port {port} --alias {name} --jinja",
-}
-WITHOUT_TOOLKIT = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_DEEP_GEMM": "0"}
-"""Environment variables that every vLLM server gets, unless the user's environment sets them otherwise. Without them
-vLLM compiles kernels when it starts, which fails where the CUDA toolkit (nvcc) is missing."""
+_SERVERS: Mapping[str, Mapping[str, str]] = parse_yaml(shipped_text(__package__, "servers.yaml"))
+PROGRAMS = _SERVERS["programs"]
+"""The usual command of each program, with placeholders in braces, which :func:`server_command` fills in."""
+WITHOUT_TOOLKIT = _SERVERS["without_toolkit"]
+"""Environment variables that every vLLM server gets, unless the user's environment sets them otherwise."""
+NO_TELEMETRY = _SERVERS["no_telemetry"]
+"""Environment variables that switch off telemetry."""
 _LOG_LINES = 8  # last lines of the log that an error quotes
 
 
@@ -140,7 +135,7 @@ class OwnServer(contextlib.AbstractContextManager):
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         secrets = {name for provider in PROVIDERS.values() for name in provider.keys} | {*self.secrets}
         without_secrets = {name: value for name, value in os.environ.items() if name not in secrets}
-        environment = WITHOUT_TOOLKIT | without_secrets | NO_TELEMETRY
+        environment = {**WITHOUT_TOOLKIT, **without_secrets, **NO_TELEMETRY}
         # By path and isolated (-I), so that modules of this folder, such as types.py, do not replace Python's own.
         command = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]
         with open(descriptor, "ab") as out:

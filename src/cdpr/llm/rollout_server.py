@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 from ..seeding import derive_seed
-from .answers import continuation_logprobs
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .types import Completion, Ids, Model, ModelFailure, Sampling, Usage
@@ -49,25 +48,17 @@ class RolloutServer(Model):
 
         return list(await asyncio.gather(*(self._complete(prompt_ids, fields | seed_fields(k)) for k in samples)))
 
-    async def score(self, prompt_ids: Ids, continuations: Sequence[Ids]) -> list[tuple[float, ...]]:
-        """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, with
-        one request for each continuation. Raises SettingsError with SGLang, which does not report them."""
+    async def score_tokens(self, ids: list[int]) -> tuple[Ids, Sequence[float]]:
+        """Get the log-probabilities of the tokens ``ids`` but the first, as :meth:`~.types.Model.score_tokens`. Raises
+        SettingsError with SGLang, which does not report them."""
         if self.rollout == "sglang":
-            return await super().score(prompt_ids, continuations)
+            return await super().score_tokens(ids)
         # The server must sample a token (max_tokens), which is not used. 0 (prompt_logprobs): it adds no likelier
         # tokens to those of the prompt.
-        fields = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
-
-        async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
-            """Get the log-probabilities of the tokens of one continuation. The server scores the tokens of a prompt, so
-            prompt and continuation are sent as one prompt."""
-            output = await self._generate([*prompt_ids, *continuation], fields)
-            # Each token has a row, whose first and only entry is the token itself.
-            ids = [row[0] for row in output.extra_fields["prompt_ids"]]
-            logprobs = [row[0] for row in output.extra_fields["prompt_logprobs"]]
-            return continuation_logprobs(continuation, len(prompt_ids), ids, logprobs)
-
-        return list(await asyncio.gather(*map(score_one, continuations)))
+        output = await self._generate(ids, {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0})
+        # Each token has a row, whose first and only entry is the token itself.
+        scored, logprobs = output.extra_fields["prompt_ids"], output.extra_fields["prompt_logprobs"]
+        return [row[0] for row in scored], [row[0] for row in logprobs]
 
     async def _complete(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
         """Send a request for one completion, with verl's sampling parameters ``fields``. Raises ModelFailure where the

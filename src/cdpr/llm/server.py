@@ -44,7 +44,6 @@ from .types import (
 _RETRIED_STATUSES = (408, 409, 425, 429)
 _LONGEST_PAUSE = 30.0  # seconds between attempts
 _LONGEST_WAIT = 120.0  # seconds; if a server asks for a longer wait (Retry-After), the request fails
-_SILENCE = 60.0  # seconds without any answer of the server until the log says that it is waiting
 _log = logging.getLogger(__name__)
 
 
@@ -109,8 +108,7 @@ class ServedModel(Model):
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None  # the one for which `_connect` made a client
-        # When the server answered last (time.monotonic), and whether the log says that it is silent since.
-        self._last_answer, self._is_silent = 0.0, False
+        self._last_answer = 0.0  # when the server answered last (time.monotonic)
         self._ranks: dict[str, int] = {}  # for each case the number of the server's replica that answers it
         self._problems: set[str] = set()  # the problems that were logged, each once
         self._spending = Spending.open(spec, self._label)
@@ -197,7 +195,6 @@ class ServedModel(Model):
     async def _attempt(self, client: httpx2.AsyncClient, request: _Request) -> _Attempt:
         """Send a request and read its answer; returns how the attempt ended. Errors are returned, not raised: raised
         here, they would have the library's error as context, which may quote the text of a case."""
-        notice = asyncio.get_running_loop().call_later(_SILENCE, self._log_silence, time.monotonic())
         try:
             async with asyncio.timeout(self.spec.timeout):  # for the whole answer, which may arrive in parts
                 response = await client.post(request.path, json=request.body, headers=request.headers)
@@ -214,8 +211,6 @@ class ServedModel(Model):
             return self._make_retryable(f"no connection ({type(error).__name__})", cost)
         except (ValueError, RecursionError):
             return self._make_retryable("the response is no JSON", "unknown", may_be_text=True)
-        finally:
-            notice.cancel()
         return self._read_answer(answer, request.read)
 
     def _read_answer(self, answer: Any, read: Callable[[Any], list[Completion]]) -> _Attempt:
@@ -233,21 +228,12 @@ class ServedModel(Model):
             return self._make_retryable(f"the answer ended with {error} as its reason", cost, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
             return self._make_retryable("the response has not the form of an answer", "unknown", may_be_text=True)
-        if self._is_silent:
-            _log.warning("%s: answers again", self._label)
-        self._last_answer, self._is_silent = time.monotonic(), False
+        self._last_answer = time.monotonic()
         # Empty are answers without text. A reply whose only sampled token ended the turn has no text either, but it has
         # a token id: it is a sample like any other.
         is_empty = any(not completion.token_ids and not completion.is_answer for completion in completions)
         # The first completion has the usage of all (:meth:`OpenAIServer._read_continuations`).
         return _Attempt(completions, completions[0].usage or "unknown", retry=is_empty)
-
-    def _log_silence(self, begin: float) -> None:
-        """Log a warning if the server has answered no request since the time ``begin`` (of ``time.monotonic``). Further
-        calls log nothing until the server has answered."""
-        if not self._is_silent and self._last_answer < begin:
-            self._is_silent = True
-            _log.warning("%s: waiting for an answer, at most %g seconds", self._label, self.spec.timeout)
 
     def _interpret_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
         """Decide what an error of the server means, by its HTTP status, body (parsed JSON, or text) and headers.
@@ -361,17 +347,9 @@ class OpenAIServer(ServedModel):
         # vLLM samples the first completion of a request with the request's seed, the next with that + 1, and so on. So
         # index k has the seed derive_seed(seed, 0) + k, whichever request asks for it. vLLM takes seeds below 2**63.
         first_seed = (derive_seed(seed, 0) + indices[0]) % 2**63
-        body: dict[str, Any] = {
-            "model": self.spec.name,
-            "prompt": [*prompt_ids],
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k or -1,  # -1: no limit
-            "seed": first_seed,
-            "n": len(indices),
-            "return_token_ids": True,
-        }
+        body = {"model": self.spec.name, "prompt": [*prompt_ids], "return_token_ids": True, "n": len(indices)}
+        body |= {"seed": first_seed, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+        body |= {"top_p": sampling.top_p, "top_k": sampling.top_k or -1}  # -1: no limit
         if sampling.first_line:
             body["stop"] = ["\n"]
         headers = {}
@@ -382,39 +360,26 @@ class OpenAIServer(ServedModel):
         read = functools.partial(self._read_continuations, tokenizer, len(indices))
         return _Request("completions", body, read, (len(prompt_ids), len(indices) * sampling.max_tokens), headers)
 
-    async def score(self, prompt_ids: Ids, continuations: Sequence[Ids]) -> list[tuple[float, ...]]:
-        """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt, with
-        one request for each continuation (vLLM). Raises SettingsError without a tokenizer, and ModelFailure where the
-        server fails or refuses the prompt."""
+    async def score_tokens(self, ids: list[int]) -> tuple[Ids, Sequence[float]]:
+        """Get the log-probabilities of the tokens ``ids`` but the first (vLLM), as :meth:`~.types.Model.score_tokens`.
+        Raises SettingsError without a tokenizer, and ModelFailure where the server fails or refuses the prompt."""
         if self.tokenizer is None:
-            return await super().score(prompt_ids, continuations)
-
-        async def score_one(continuation: Sequence[int]) -> tuple[float, ...]:
-            """Get the log-probabilities of the tokens of one continuation. vLLM scores the tokens of a prompt, so
-            prompt and continuation are sent as one prompt."""
-            tokens = [*prompt_ids, *continuation]
-            # The server must sample a token (max_tokens), which is not used. 0 (prompt_logprobs): it adds no likelier
-            # tokens to those of the prompt.
-            body = {"model": self.spec.name, "prompt": tokens, "max_tokens": 1, "prompt_logprobs": 0}
-            read = answers.read_prompt_logprobs
-            request = _Request("completions", body, lambda answer: [read(answer)], (len(tokens), 1))
-            [scored] = self._check_sampled(await self._complete(request))
-            return answers.continuation_logprobs(continuation, len(prompt_ids), scored.token_ids, scored.logprobs)
-
-        return list(await asyncio.gather(*map(score_one, continuations)))
+            return await super().score_tokens(ids)
+        # The server must sample a token (max_tokens), which is not used. 0 (prompt_logprobs): it adds no likelier
+        # tokens to those of the prompt.
+        body = {"model": self.spec.name, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
+        request = _Request("completions", body, lambda answer: [answers.read_prompt_logprobs(answer)], (len(ids), 1))
+        [scored] = self._check_sampled(await self._complete(request))
+        return scored.token_ids, scored.logprobs
 
     def chat_body(self, messages: Messages, sampling: Sampling, seed: int) -> dict[str, Any]:
         """Write the body of a request, with the sampling fields that the model's provider understands and the further
         fields ``extra`` of its entry in ``workflow/models.yaml``."""
         entry = self.spec.entry
         provider = PROVIDERS[entry.provider if entry else "own"]
-        fields = {
-            provider.limit_field: sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p if sampling.top_p < 1 else None,
-            "top_k": sampling.top_k or None,
-            "seed": seed if provider.takes_seeds else None,
-        }
+        fields = {provider.limit_field: sampling.max_tokens, "temperature": sampling.temperature}
+        fields |= {"top_p": sampling.top_p if sampling.top_p < 1 else None, "top_k": sampling.top_k or None}
+        fields |= {"seed": seed if provider.takes_seeds else None}
         # None: the field is left out, since some providers refuse it.
         sent = {name: value for name, value in fields.items() if value is not None}
         extra = entry.extra if entry else {}

@@ -1,5 +1,6 @@
 """The interface of all language models: token ids or messages in, completions out."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -171,7 +172,22 @@ class Model(Protocol):
 
     async def score(self, prompt_ids: Ids, continuations: Sequence[Ids]) -> list[tuple[float, ...]]:
         """Compute the log-probabilities (nats, at temperature 1) of the tokens of each continuation of a prompt.
-        Returns one tuple per continuation; nothing is sampled. Raises SettingsError for a model that cannot do this."""
+        Returns one tuple per continuation; nothing is sampled. Raises SettingsError for a model that cannot do this,
+        and ModelFailure where a server scored other tokens."""
+        sequences = [[*prompt_ids, *continuation] for continuation in continuations]
+        results = []
+        for sequence, scored in zip(sequences, await asyncio.gather(*map(self.score_tokens, sequences)), strict=True):
+            ids, logprobs = scored
+            stop = len(sequence) - 1  # the scores begin with the second token
+            if list(ids[:stop]) != sequence[1:]:
+                raise ModelFailure("a server scored other tokens than those of the request; its version is not known")
+            results.append(tuple(logprobs[len(prompt_ids) - 1 : stop]))
+        return results
+
+    async def score_tokens(self, ids: list[int]) -> tuple[Ids, Sequence[float]]:
+        """Compute the log-probabilities of the tokens ``ids`` but the first, each after those before it, on a server.
+        Returns the token ids that the server scored, and their log-probabilities; both may have further entries at the
+        end."""
         need = "here a model in this process, vLLM, or verl with vLLM is needed"
         raise SettingsError(f"{self!r} cannot score given tokens; {need}")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agents.policy import longest_sequence
-from ...llm.guard import NO_TELEMETRY
-from ...llm.own_server import WITHOUT_TOOLKIT
+from ...llm.own_server import NO_TELEMETRY, WITHOUT_TOOLKIT
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
 from ...settings.variants import check_required
@@ -28,7 +27,7 @@ def environment_variables(settings: Settings) -> dict[str, str]:
     folder), and no kernels whose compilation needs the CUDA toolkit. Without a GPU they also choose verl's parts for
     the CPU."""
     toolkit = {name: os.environ.get(name, value) for name, value in WITHOUT_TOOLKIT.items()}
-    variables = NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"} | toolkit
+    variables = {**NO_TELEMETRY, "HF_HUB_OFFLINE": "1", **toolkit}
     if settings.training.verl.without_gpu:
         variables |= read_table("overrides")["environment_without_gpu"] | {
             "OMP_NUM_THREADS": str(settings.training.threads)
