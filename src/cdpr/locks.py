@@ -17,9 +17,9 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
     """Acquire a lock on the file ``path``. Returns a context: the lock is released when the context is closed, when
     nothing refers to it any more, or when this process ends. A missing folder is created.
 
-    Where another process holds the lock, this waits for it; if ``wait`` is False it raises TimeoutError, naming the
-    file. On a file system without locks, a file PATH.held with the process id is the lock. Another process of the same
-    machine takes it over when the process with this id has ended.
+    Where another process holds the lock, this waits for it; if ``wait`` is False it raises TimeoutError, whose message
+    "it holds FILE" speaks of that process. On a file system without locks, a file PATH.held with the process id is the
+    lock. Another process of the same machine takes it over when the process with this id has ended.
     """
     from filelock import FileLock, SoftFileLock, Timeout  # here, because it would slow the start of every command
 

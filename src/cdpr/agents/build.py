@@ -97,6 +97,7 @@ def build_agent(
     """
     entry = agent_entry(settings, run)
     agent_type, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
+    # An agent without a model decodes nothing, so greedy and sampled are one: its class has `one_decoding`.
     if spec is None and not agent_type.one_decoding:
         raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy), or "
                             "write `one_decoding = True` in the class if it needs none")  # fmt: skip

@@ -84,14 +84,15 @@ class Meaning:
 @functools.lru_cache(maxsize=1 << 15)
 def meaning(name: str) -> Meaning:
     """Find out what the name of an examination means. Returns a :class:`Meaning` without terms and kind for a name that
-    is not understood, and for one that only names a system of the body ("Abdomen").
+    is not understood, and for one that only names a system of the body ("Abdomen"). ``whole`` is False where the name
+    has a word that the vocabulary does not know.
 
     ``meaning("Serum Na+")`` is the Basic Metabolic Panel, which reports sodium (``how="analyte"``).
     """
     result = _read(name)
     if not result.terms or _known_words().issuperset(_WORD.findall(name.casefold())):
         return result
-    return replace(result, whole=False)  # a rule left a word out
+    return replace(result, whole=False)  # the rule that read the name passed over an unknown word
 
 
 def _read(name: str) -> Meaning:

@@ -113,9 +113,9 @@ def _parse_record(path: Path, number: int, line: str) -> CaseRecord:
     try:
         return CaseRecord.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors()[0]  # neither error below has it as its cause, since it may quote a patient's text
         if first["type"] == "json_invalid":
-            raise RecordError(f"{path}:{number}: not JSON ({first['msg']})") from error
+            raise RecordError(f"{path}:{number}: not JSON ({first['msg']})") from None
         # Only the name of a known field may be shown: names within it, and unknown ones, may be a patient's words.
         field = next((name for name in first["loc"][:1] if name in CaseRecord.model_fields), "record")
         raise RecordError(f"{path}:{number}: field {field!r}: {first['msg']}") from None

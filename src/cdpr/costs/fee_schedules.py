@@ -48,10 +48,10 @@ _ASK_FOR_NAMES = "do the columns stand under their names?"  # the end of message
 class Table:
     """A table in a published file, which may have titles, headers over several rows, and footnotes.
 
-    The header is the first row that has all names ``header``; the last of these is the column of codes. Rows above the
-    header are ``titles``; those with several filled cells are the beginning of the columns' names. ``rows`` are the
-    rows below, without remarks (a single filled cell) and repeated headers. Raises TableError where no row has all
-    names.
+    The header is the first row with all the names ``header``; the last name is that of the column of codes. Rows above
+    the header are ``titles``. A title row with several filled cells is an upper row of the header: its cells are the
+    first words of the columns' names. ``rows`` are the rows below, without remarks (a single filled cell) and repeated
+    headers. Raises TableError where no row has all names.
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], *header: str, kind: str):

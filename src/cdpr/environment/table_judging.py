@@ -259,6 +259,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
         if same or reporting or not larger_panels:
             return same or reporting[:1]  # each of these reports the quantity, so one is enough
         # A laboratory may report a quantity with a smaller panel: potassium with the kidney function.
+        # Panels (they have parts) that are themselves held by the examination that reports the quantity.
         smaller_panels = tuple(
             key for key, terms in exams.items() if any(term.parts and term.name in first.holds for term in terms)
         )

@@ -63,8 +63,8 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     - its first entry, without the number: "Severe community acquired pneumonia with sepsis";
     - the disease that the entry names first: "Severe community acquired pneumonia";
     - entry and disease without qualifiers: "community acquired pneumonia";
-    - a known disease with which this disease begins or ends: "pneumonia"; and one with which the cause that the entry
-      states begins or ends ("gout" for an entry "... due to gout");
+    - a known disease with which this disease begins or ends: "pneumonia";
+    - a known disease with which the cause begins or ends, where the entry states a cause: "gout" for "... due to gout";
     - all aliases of the known diseases among these names: "CAP".
     """
     whole = one_line(diagnosis)

@@ -57,7 +57,7 @@ class _Collector:
         categories, name = observation.codes("category"), observation.display("code")
         if not _is_final(observation, self.attrition, "observations"):
             return
-        # Some systems call all that a form asks for a survey, also a known examination.
+        # Some systems mark everything on a form as a survey, known examinations too: these are kept.
         is_survey = not categories.isdisjoint(_WORDS["no_examination"]) and term_of(_code_name(observation)) is None
         if is_survey or _PATTERN.death.search(name):
             self.attrition.count("observations that are no examination")

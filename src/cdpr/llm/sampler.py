@@ -132,7 +132,7 @@ class InProcessSampler(Model):
         by_parameters: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for index, request in enumerate(requests):
             sampling = request.sampling
-            # Without max_tokens, which may differ within a batch.
+            # Without max_tokens, which may differ within a batch. Requests to score given continuations are apart.
             by_parameters[sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)].append(index)
         for parameters in sorted(by_parameters):
             batch, owners = _make_batch(requests, by_parameters[parameters])  # owners: the request of each row

@@ -90,8 +90,8 @@ def table(
     """
     group, _, table_name = name.partition(".")
     declared = _declared()[group][table_name]
-    # Only what is used is filled in: shared texts in braces (f"{{{word}}}") in the declaration, and words of _WORDS in
-    # braces there or in these shared texts.
+    # Only what is used is computed: the shared texts whose names the declaration has in braces, and the words of _WORDS
+    # whose names it or these shared texts have in braces. (f"{{{word}}}" is the name in braces.)
     shared = {word: text for word, text in _declared()["words"].items() if f"{{{word}}}" in str(declared)}
     used = [word for word in _WORDS if f"{{{word}}}" in f"{declared} {shared}"]
     words = {word: _WORDS[word](settings, decoding) for word in used} | words
