@@ -146,19 +146,25 @@ def test_the_cap_holds_across_processes(server, tmp_path):
     assert sum(s.usd for s in spent(tmp_path)) == pytest.approx(answered * CALL)
 
 
-def test_money_that_a_killed_process_held_counts_as_spent_after_the_time_out(tmp_path, caplog, monkeypatch):
-    """Its calls may have been billed. Who has no room waits until then, and says so."""
-    monkeypatch.setattr("cdpr.llm.spending._GRACE", 0.5)
-    killed = Spending.open(priced(tmp_path, NOWHERE, "m", timeout=0.5), "model m")
-    asyncio.run(killed.reserve(100, 10))  # is never booked
+def test_money_that_a_killed_process_held_is_no_reason_to_wait(server, tmp_path, caplog):
+    """Its calls may have been billed: they count as spent at once, and who has no room says so."""
+    before, deadline = server.count("hangs"), time.monotonic() + 300
+    process = spender(tmp_path, server, "hangs", 3, 1.0)
+    while server.count("hangs") < before + 3:  # each is reserved before it is sent
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     [held] = spent(tmp_path)
     bill = Spending.open(priced(tmp_path, NOWHERE, "m", held.reserved_usd), "model m")
+    with pytest.raises(TimeoutError):  # while it runs, its calls may still cost less
+        asyncio.run(asyncio.wait_for(bill.reserve(100, 10), 1.0))
+    assert "calls under way hold" in caplog.text and "model m" in caplog.text
+    process.kill()
+    process.communicate()
     with pytest.raises(ModelUnavailable, match="budget is used up"):
         asyncio.run(asyncio.wait_for(bill.reserve(100, 10), 20))
-    assert "calls under way hold" in caplog.text and "model m" in caplog.text
     [left] = spent(tmp_path)
     assert held.usd == 0 and (left.usd, left.unknown_usd) == (pytest.approx(held.reserved_usd),) * 2
-    assert left.unknown_calls == 1 and left.reserved_usd == 0
+    assert left.unknown_calls == 3 and left.reserved_usd == 0
 
 
 def test_usage_that_no_call_can_have_is_unknown_and_priced_at_its_worst(server, tmp_path):

@@ -6,7 +6,11 @@ it counts with its highest possible cost.
 """
 
 import asyncio
+import functools
+import json
 import logging
+import os
+import platform
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -26,6 +30,7 @@ CREATE TABLE IF NOT EXISTS spent (
     PRIMARY KEY (system, model, known));
 CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
+CREATE TABLE IF NOT EXISTS holders (id INTEGER PRIMARY KEY, process TEXT);
 """
 # All calls as one table: the booked ones, and a row for each reservation. Until its time ``until`` a reservation counts
 # as ``reserved``, since its call is in progress; then as one spent call whose usage is not known (``known`` is 0). SQL
@@ -39,6 +44,8 @@ Cost = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
 _GRACE = 60.0  # seconds after the time-out of its call until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds between two attempts to reserve, where other calls hold the rest of the budget
+_POLLS_BEFORE_CHECK = 8  # such attempts between two checks whether the processes that hold reservations still run
+_CLOCK_TOLERANCE = 2.0  # seconds by which two readings of the start time of the same process may differ
 _log = logging.getLogger(__name__)
 
 
@@ -91,16 +98,17 @@ class Spending:
         """Reserve the highest possible cost of a call with at most these numbers of tokens of prompt and answer.
         Returns the number of the reservation. Waits while other calls in progress hold the rest of the budget. Raises
         ModelUnavailable where what is spent leaves too little for the call, even if no other call were in progress."""
-        needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
-        is_logged = False
+        needed, system, waits = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get(), 0
         while True:
             number, left, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
             if number is not None:
                 return number
-            if not is_logged:
-                is_logged = True
+            if waits == 0:
                 message = "%s: %.4f USD of the budget are left, and calls under way hold %.4f: waiting, at most %.0f s"
                 _log.warning(message, self.label, left, reserved, self._lifetime)
+            if waits % _POLLS_BEFORE_CHECK == 0:  # the call of a dead process will never be booked: do not wait for it
+                self._journal.write(_expire_dead_reservations)
+            waits += 1
             await asyncio.sleep(_POLL)
 
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
@@ -126,6 +134,7 @@ class Spending:
             return None, left, reserved
         row = (system, self.model, needed, now + self._lifetime)
         number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
+        database.execute("INSERT INTO holders VALUES (?, ?)", (number, _describe_process(os.getpid())))
         return number, left, reserved
 
     def book(self, number: int, cost: Cost) -> None:
@@ -136,6 +145,7 @@ class Spending:
             """Delete the reservation, and add its cost to the table ``spent``."""
             query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
             system, model, usd = database.execute(query, (number,)).fetchone()
+            database.execute("DELETE FROM holders WHERE id = ?", (number,))
             if cost == "free":
                 return
             tokens = (0, 0)  # of a call of unknown cost, which counts as the reserved ``usd``
@@ -150,6 +160,40 @@ class Spending:
             )
 
         self._journal.write(replace_reservation)
+
+
+@functools.cache
+def _describe_process(number: int) -> str:
+    """Describe the process with this number as JSON: machine, number and start time, which identify it even after its
+    number is used again."""
+    import psutil
+
+    return json.dumps([platform.node(), number, psutil.Process(number).create_time()])
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether the process that :func:`_describe_process` described as ``holder`` has ended. False for a process of
+    another machine, about which this is unknown."""
+    import psutil
+
+    node, *_, number, start = json.loads(holder)  # earlier versions wrote a further entry between node and number
+    if node != platform.node():
+        return False
+    try:
+        process = psutil.Process(number)
+        # Another start time: the process has ended, and a new one has its number.
+        return abs(process.create_time() - start) > _CLOCK_TOLERANCE or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _expire_dead_reservations(database: sqlite3.Connection) -> None:
+    """End the reservations of processes that died before their call was answered, so that no other call waits for them.
+    The money does not become free: these calls count as spent from now on, because they may have been billed."""
+    query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"  # 0: ended here before
+    dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
+    # A reservation counts as spent once its time is over (_COSTS); 0, the year 1970, is over for every clock.
+    database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 
 def has_unknown_cost(entry: ModelEntry | None, address: str | None) -> bool:
