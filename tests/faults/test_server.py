@@ -22,7 +22,7 @@ from cdpr.settings import Settings
 STUB = Path(recording.__file__).with_name("stub_server.py")
 ERRORS = {  # by fault
     "reset": r"no connection \(ReadError\)", "half": "no connection", "nothing": "no JSON",
-    "page": "not the form of an answer", "busy": "status 429", "tomorrow": "asks to wait 86400 seconds",
+    "page": "no JSON", "busy": "status 429", "tomorrow": "asks to wait 86400 seconds",
     "broken": "status 500", "drip": "no answer within 1 seconds", "dies": "no connection",
 }  # fmt: skip
 PASSING = ("soon", "hiccup")
