@@ -18,7 +18,8 @@ _SPACES = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")  # all white space bu
 
 
 def terminal(text: str) -> str:
-    """Replace the control characters of a text by U+FFFD, for a terminal and for formats that show text as it is."""
+    """Replace control characters (not tab and line ends) and marks of the writing direction by U+FFFD, for a terminal
+    and for formats that show text as it is."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -126,8 +127,8 @@ def figure(text: str) -> str:
 
 
 def html(value: Any) -> Any:
-    """Replace the control characters of a text by U+FFFD, for a template that escapes markup by itself. Values of other
-    types are returned unchanged."""
+    """Replace what :func:`terminal` replaces, for a template that escapes markup by itself. Values of other types are
+    returned unchanged."""
     # The type is kept: a jinja2.Markup is a str whose markup is wanted; in a plain str the template would escape it.
     return type(value)(terminal(value)) if isinstance(value, str) and _CONTROLS.search(value) else value
 

@@ -88,8 +88,9 @@ class MDAgents(Framework):
         return complete_turn(await meeting.decide(), forced)
 
     async def tell(self, clinician: Participant, text: str, seed: int, temperature: float | None = None) -> str:
-        """Send ``text`` to a clinician and return the answer. Text and answer join the clinician's conversation.
-        ``temperature`` None means that of discussions. Raises ModelFailure where the model gives no answer."""
+        """Send ``text`` to a clinician and return the answer. Text and answer join the clinician's conversation,
+        an empty answer as :data:`NO_ANSWER`. ``temperature`` None means that of discussions. Raises ModelFailure where
+        the request fails."""
         messages = [*clinician.messages, {"role": "user", "content": text}]
         call_seed = derive_seed(seed, clinician.name, len(messages))
         used_temperature = self.talk_temperature if temperature is None else temperature

@@ -84,8 +84,8 @@ class Meaning:
 @functools.lru_cache(maxsize=1 << 15)
 def meaning(name: str) -> Meaning:
     """Find out what the name of an examination means. Returns a :class:`Meaning` without terms and kind for a name that
-    is not understood, and for one that only names a system of the body ("Abdomen"). ``whole`` is False where the name
-    has a word that the vocabulary does not know.
+    is not understood, and for one that only names a system of the body ("Abdomen"). ``whole`` is False for a
+    guess, and where the name has a word of three or more letters that the vocabulary does not know.
 
     ``meaning("Serum Na+")`` is the Basic Metabolic Panel, which reports sodium (``how="analyte"``).
     """

@@ -51,7 +51,8 @@ class Table:
     The header is the first row with all the names ``header``; the last name is that of the column of codes. Rows above
     the header are ``titles``. A title row with several filled cells is an upper row of the header: its cells are the
     first words of the columns' names. ``rows`` are the rows below, without remarks (a single filled cell) and repeated
-    headers. Raises TableError where no row has all names.
+    headers. Raises TableError where no row has all names, and for codes above
+    the header.
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], *header: str, kind: str):
@@ -428,10 +429,10 @@ def _parse_decimal(text: str) -> Decimal | None:
 
 
 def _find_prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: str, advice: str) -> str:
-    """Return the most frequent cell of column ``name``, which nearly all rows share; empty where no row has one.
+    """Return the most frequent cell of column ``name``, without empty cells; empty where all are.
 
     ``what`` (the year, ...) and ``advice`` are words for the error message. Raises TableError when more than a tenth of
-    the rows differ; where fewer do, :func:`_check_same` rejects them one by one.
+    the filled cells differ from it; :func:`_check_same` rejects the rows of fewer, and of empty cells, one by one.
     """
     counts = Counter(cells[name] for _, cells in rows if cells[name])
     if not counts:

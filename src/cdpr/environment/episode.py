@@ -130,7 +130,7 @@ class DiagnosticEnvironment:
     def step(self, state: State, turn: Turn) -> Step:
         """Parse the reply ``turn`` at a state and answer it: returns the step with its action and the observation. A
         diagnosis gets an empty observation of kind ``end``, an unreadable reply one of kind ``invalid``. Raises
-        LookupError where the answer of a model is needed that :meth:`respond` has not requested."""
+        LookupError where a model matches examinations and :meth:`respond` has not asked it about this request."""
         match action := parse_action(turn.text):
             case RequestTest(name):
                 return Step(turn, action, self._answer(state, name))

@@ -240,9 +240,10 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
     """Find the keys whose examination answers a request, by the vocabulary's relations of panels, parts and quantities.
     ``request`` is the meaning of the text ``requested``.
 
-    For a quantity ("potassium"): the key of this quantity, else of a panel that reports it. For an examination: the
-    keys that name it among others, else its quantities and parts, else the panel that contains it. Empty where there is
-    none.
+    For a quantity ("potassium"): the keys of this quantity, else a panel that reports it, else a panel that holds such
+    a panel, with a smaller one beside it. For an examination: the keys that name it, alone or among others, and those
+    of its quantities; else the examinations that it holds and their quantities; else a panel that holds it. Empty where
+    there is none.
     """
     if not request.terms:
         return ()
@@ -259,7 +260,7 @@ def _find_related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tu
         if same or reporting or not larger_panels:
             return same or reporting[:1]  # each of these reports the quantity, so one is enough
         # A laboratory may report a quantity with a smaller panel: potassium with the kidney function.
-        # Panels (they have parts) that are themselves held by the examination that reports the quantity.
+        # `parts` are the quantities that a panel reports, `holds` the names of the examinations that it is made of.
         smaller_panels = tuple(
             key for key, terms in exams.items() if any(term.parts and term.name in first.holds for term in terms)
         )

@@ -214,8 +214,8 @@ def smallest_difference(
     its 95% interval (:func:`crossed_bootstrap`) excludes zero. The arguments are those of :func:`standard_error`.
     Returns None for one seed, with which no difference can be shown, and 0 where the standard error is 0.
 
-    Experiments in which the methods are equally good are simulated, to find the centres and widths of their intervals.
-    A true difference shifts every interval by its own size, so it is shown where the shifted interval is above zero.
+    Experiments in which the methods are equally good are simulated, to find how wide their intervals are. The middle of
+    an interval is taken as normal around the true difference; the difference is shown where the interval is above zero.
     ``benchmarks/intervals.py`` compares the result with experiments that are simulated answer by answer.
     """
     from scipy.optimize import brentq

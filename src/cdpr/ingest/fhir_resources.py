@@ -112,8 +112,8 @@ class Export:
 
     def add(self, resource: "Resource", address: str) -> bool:
         """Add a resource, to which others may refer by its ``address`` (a URL, or empty) and by ``Kind/id``. Returns
-        whether an equal resource with one of these names was added before; then nothing is added. Raises IngestError if
-        a different one was."""
+        whether an equal resource of the same bundle has one of these names; then nothing is added. Raises IngestError
+        if a different one has."""
         identifier = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{identifier}" if identifier else "") if name]
         known = next(filter(None, (self.by_reference[name].get(resource.bundle) for name in names)), None)

@@ -201,7 +201,7 @@ def _text_row(row: Row, defaults: Mapping[str, Any], columns: Sequence[str], exp
 
 
 def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
-    """Yield the drafts of an export's cases, in its order. A case without a number, or with the number of another one,
+    """Yield the drafts of an export's cases, in its order. A case without a number, or with that of an earlier case,
     is left out; a field that breaks its rule is empty. Both are added to the problems of the export."""
     attrition.count("fields that the layout does not know", export.ignored.total())
     workups = _collect_results(export, attrition)

@@ -63,7 +63,9 @@ _COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command in this process. ``argv`` are its words, by default those of the command line. Returns the exit
-    code: 0 on success, 2 for a problem that the user can solve, after one clear message."""
+    code: 0 on success, 1 where a check finds something, 2 for a problem that the user can solve, after one message, and
+    141 where nobody reads the output. Other errors are raised; with credentialed cases they are printed without their
+    message (2)."""
     # Python's search for unused objects also visits the thousands that modules define, which are always in use. To
     # search more rarely saves a tenth of the start; to skip them at the end (freeze) saves a fifth of a second.
     gc.set_threshold(50_000, 20, 50)

@@ -65,7 +65,7 @@ def credited_evaluations(experiment: "Experiment") -> list[tuple[str, str]]:
     """List the evaluations, each a (run, data set), whose single decisions the inspector credits: those of our own
     policies, trained or not, that order examinations step by step."""
     step_by_step = AgentEntry.model_fields["acts"].default  # the class PolicyAgent
-    # Agents that have a model of their own, or are of another class. Trained runs are no agents, so they are not here.
+    # Agents that do not act by our policy, or not step by step. Trained runs are no agents, so they are not here.
     not_ours = {name for name, agent in experiment.settings.agents.items()
                 if not agent.own_policy or agent.acts != step_by_step}  # fmt: skip
     return [(run, dataset) for run, dataset in find_inspected(experiment).evaluations if run not in not_ours]

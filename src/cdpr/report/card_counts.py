@@ -38,7 +38,7 @@ _QUARTILES = {"25%": "q1", "50%": "median", "75%": "q3"}
 
 
 class CardError(ValueError):
-    """Files that do not belong together, or cases with an impossible value; the message names file and field."""
+    """Files that do not belong together, or cases with an impossible value; the message says which."""
 
 
 def count_cases(path: Path, prices: Prices) -> pd.DataFrame:

@@ -47,8 +47,8 @@ class Ratings:
 
 
 def list_files(paths: Iterable[Path]) -> list[Path]:
-    """List the files at ``paths``. A folder stands for all files below it, except hidden and temporary ones. Raises
-    StudyError for a path that does not exist and for a folder without files."""
+    """List the files at ``paths``. A folder stands for all files below it. Files with the name of a hidden or
+    temporary one are left out. Raises StudyError for a path where nothing is left, or that does not exist."""
     files: list[Path] = []
     for path in map(Path, paths):
         below = [path, *sorted(path.rglob("*"))] if file_type(path) else []
