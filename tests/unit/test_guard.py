@@ -190,8 +190,9 @@ def test_a_server_that_is_stopped_and_goes_on(tmp_path):
         assert ask(running.url, "echo", timeout=5).startswith(SECRET)
 
 
-def test_a_request_without_an_answer_is_tried_again_only_where_the_server_answers_others():
-    """A hanging server costs one time-out, not one for every attempt."""
+def test_a_request_without_an_answer_is_tried_again_only_where_the_server_answers_others(caplog, monkeypatch):
+    """A hanging server costs one time-out, not one for every attempt; and the log says what is waited for."""
+    monkeypatch.setattr("cdpr.llm.server._SILENCE", 0.1)
 
     async def answer(request, served):
         text = (await request.json())["messages"][0]["content"]
@@ -199,20 +200,22 @@ def test_a_request_without_an_answer_is_tried_again_only_where_the_server_answer
         await asyncio.sleep(0 if text == "other" else 4)
         return {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
 
-    async def both(model, served, others):
+    async def both(model, others):
         lost = asyncio.create_task(model.chat([{"role": "user", "content": "lost"}], (0,), Sampling(7), 3))
-        while "lost" not in served.requests:
+        while "waiting for an answer, at most 2 seconds" not in caplog.text:
             await asyncio.sleep(0.01)
         if others:
             await model.chat([{"role": "user", "content": "other"}], (0,), Sampling(7), 3)
         await lost
 
     for others, attempts in ((False, 1), (True, 2)):
+        caplog.clear()
         with answering(answer) as served:
             model = open_model(spec_of(served.url, "m", timeout=2, retries=8))
             with pytest.raises(ModelUnavailable, match=r"no answer within 2 seconds; it hangs"):
-                asyncio.run(both(model, served, others))
+                asyncio.run(both(model, others))
             assert served.requests.count("lost") == attempts
+    assert caplog.text.count("answers again") == 1
 
 
 def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeypatch, caplog):

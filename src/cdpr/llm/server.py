@@ -44,6 +44,7 @@ from .types import (
 _RETRIED_STATUSES = (408, 409, 425, 429)
 _LONGEST_PAUSE = 30.0  # seconds between attempts
 _LONGEST_WAIT = 120.0  # seconds; if a server asks for a longer wait (Retry-After), the request fails
+_SILENCE = 60.0  # seconds without any answer of the server until the log says that it is waiting
 _log = logging.getLogger(__name__)
 
 
@@ -108,7 +109,8 @@ class ServedModel(Model):
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None  # the one for which `_connect` made a client
-        self._last_answer = 0.0  # when the server answered last (time.monotonic)
+        # When the server answered last (time.monotonic), and whether the log says that it is silent since.
+        self._last_answer, self._is_silent = 0.0, False
         self._ranks: dict[str, int] = {}  # for each case the number of the server's replica that answers it
         self._problems: set[str] = set()  # the problems that were logged, each once
         self._spending = Spending.open(spec, self._label)
@@ -195,6 +197,7 @@ class ServedModel(Model):
     async def _attempt(self, client: httpx2.AsyncClient, request: _Request) -> _Attempt:
         """Send a request and read its answer; returns how the attempt ended. Errors are returned, not raised: raised
         here, they would have the library's error as context, which may quote the text of a case."""
+        notice = asyncio.get_running_loop().call_later(_SILENCE, self._log_silence, time.monotonic())
         try:
             async with asyncio.timeout(self.spec.timeout):  # for the whole answer, which may arrive in parts
                 response = await client.post(request.path, json=request.body, headers=request.headers)
@@ -211,6 +214,8 @@ class ServedModel(Model):
             return self._make_retryable(f"no connection ({type(error).__name__})", cost)
         except (ValueError, RecursionError):
             return self._make_retryable("the response is no JSON", "unknown", may_be_text=True)
+        finally:
+            notice.cancel()
         return self._read_answer(answer, request.read)
 
     def _read_answer(self, answer: Any, read: Callable[[Any], list[Completion]]) -> _Attempt:
@@ -228,12 +233,21 @@ class ServedModel(Model):
             return self._make_retryable(f"the answer ended with {error} as its reason", cost, may_be_text=True)
         except (AttributeError, LookupError, TypeError):
             return self._make_retryable("the response has not the form of an answer", "unknown", may_be_text=True)
-        self._last_answer = time.monotonic()
+        if self._is_silent:
+            _log.warning("%s: answers again", self._label)
+        self._last_answer, self._is_silent = time.monotonic(), False
         # Empty are answers without text. A reply whose only sampled token ended the turn has no text either, but it has
         # a token id: it is a sample like any other.
         is_empty = any(not completion.token_ids and not completion.is_answer for completion in completions)
         # The first completion has the usage of all (:meth:`OpenAIServer._read_continuations`).
         return _Attempt(completions, completions[0].usage or "unknown", retry=is_empty)
+
+    def _log_silence(self, begin: float) -> None:
+        """Log a warning if the server has answered no request since the time ``begin`` (of ``time.monotonic``). Further
+        calls log nothing until the server has answered."""
+        if not self._is_silent and self._last_answer < begin:
+            self._is_silent = True
+            _log.warning("%s: waiting for an answer, at most %g seconds", self._label, self.spec.timeout)
 
     def _interpret_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
         """Decide what an error of the server means, by its HTTP status, body (parsed JSON, or text) and headers.
