@@ -157,20 +157,24 @@ def read_json_lines(path: Path, kind: type[Line], error: type[ValueError] = Tabl
     """Yield the records in a file that has one JSON object per line, each as an object of the pydantic class ``kind``.
     A file whose name ends in ``.gz`` is decompressed.
 
-    Raises ``error`` for a line that is no such record. The message names file, line and field, and quotes nothing of
-    the line, which may hold text of a case; the name of an unknown field is a text of the line too.
+    Raises ``error`` for a line that is no such record, and for a file that is not UTF-8. The message names file, line
+    and field, and quotes nothing of the line, which may hold text of a case; the name of an unknown field is a text of
+    the line too.
     """
     from pydantic import ValidationError
 
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            try:
+    remedy, number = "remove the file and start snakemake again", 0
+    try:
+        with open_text(path) as lines:
+            for line in lines:
+                number += 1
                 yield kind.model_validate_json(line)
-            except ValidationError as problem:
-                first = problem.errors()[0]
-                field = next((name for name in first["loc"][:1] if name in kind.model_fields), "line")
-                raise error(f"{path}:{number}: field {field!r}: {first['msg']}; remove the file and start snakemake "
-                            "again") from None  # fmt: skip
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        field = next((name for name in first["loc"][:1] if name in kind.model_fields), "line")
+        raise error(f"{path}:{number}: field {field!r}: {first['msg']}; {remedy}") from None
+    except UnicodeDecodeError:
+        raise error(f"{path}: not UTF-8 after line {number}; {remedy}") from None
 
 
 def parse_yaml(text: str) -> Any:

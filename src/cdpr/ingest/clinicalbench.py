@@ -63,6 +63,8 @@ def _make_drafts(files: Sequence[Path], asked_language: str, attrition: Attritio
         content = parse_json(file, repair_backslashes(read_text(file)))
         for index, value in enumerate(content if isinstance(content, list) else [content]):
             case = Element(value, file, place=f"[{index}]")
+            unknown_fields = set(value).difference(_WORDS["fields"], _BLOCKS)
+            attrition.count("fields that the format does not know", len(unknown_fields))
             # The language that the case states, else that of its summary.
             stated = str(value.get("language")).strip().casefold()
             language = _WORDS["languages"].get(stated) or language_of(case.text("clinical_case_summary"))
