@@ -1,6 +1,5 @@
 """What each row of the main table needs to run, and what is missing here (``cdpr systems``)."""
 
-import importlib.util
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -145,9 +144,6 @@ def _missing_for_model(settings: Settings, key: str, name: str, model: ModelEntr
     elif model.folder:
         yield from _folder_faults(key, check_folder, model.folder)
     elif settings.calls.mode != "replay":
-        package = kind_of(model.where)
-        if not importlib.util.find_spec(package):
-            yield f"the package `{package}`: pip install {package}"
         if model.paid and not any(map(os.environ.get, model.key_names)):
             yield f"a key: export {' or '.join(model.key_names)}=..."
         if model.paid and not model.enabled:
