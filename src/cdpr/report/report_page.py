@@ -70,10 +70,11 @@ def write_report(settings: Settings, job: Job) -> None:
         "cards": [_read_card(name, label, records) for name, label in (DATASETS | open_datasets(settings)).items()],
         "sources": sources,
     }
-    environment = escape.environment(templates, autoescape=True, finalize=escape.html)
+    # An overlay, because a compiled template keeps its functions, and those below are of this page alone.
+    environment = escape.environment(templates, autoescape=True, finalize=escape.html).overlay()
     environment.globals["key_tag"] = KEY_TAG
     # Functions that the template applies to values: {{ text | unbroken }}. `anchors` gives those that the page has.
-    environment.filters |= {
+    environment.filters = environment.filters | {
         "unbroken": _join_intervals, "anchor": anchor,
         "anchors": lambda runs: [name for name in anchors(runs) if name in listed],
         "chapter": lambda title: re.sub(r"\W+", "_", title.lower()).strip("_"),
