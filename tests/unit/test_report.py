@@ -246,7 +246,7 @@ def test_refuses_what_does_not_belong_together(results, tmp_path):
         ({"cost_usd": float("nan")}, "field 'cost_usd': Input should be a finite number"),
         ({"n_unavailable": 3}, "field 'n_na'"),
         ({"decoding": "beam"}, "field 'decoding'"),
-        ({"note_id": "c000"}, "appears twice"),
+        ({"note_id": "c000"}, r"jsonl:2: field 'note_id': 'c000' appears twice as greedy"),
         ({"gold": None}, "field 'gold': Input should be a valid string"),
     ],
 )

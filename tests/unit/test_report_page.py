@@ -18,6 +18,7 @@ from browser import CHROMIUM, Browser
 from page import page as page_parts
 from toy import CALL_COUNTS
 
+from cdpr import escape
 from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job, PageEntry
@@ -200,6 +201,13 @@ def test_every_link_has_a_target_and_every_image_a_text(page):
     assert page.count("th") == len([a for t, a in page.tags if t == "th" and a.get("scope")])
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1 and all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_a_second_page_of_a_process_leads_to_its_own_runs(pristine, tmp_path):
+    """Compiled templates are kept, and with them their functions: those of a page are its own."""
+    escape.environment.cache_clear()
+    write(pristine, tmp_path, SETTINGS.model_copy(update={"seeds": [0]}))
+    assert 'data-also="made-cdpr-seed1-mimic_iv"' in write(pristine, tmp_path)
 
 
 def test_numbers_lead_to_their_runs(page):

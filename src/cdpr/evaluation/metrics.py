@@ -71,18 +71,19 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
     :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that appears twice under one
     decoding, or decodings that do not cover the same cases.
     """
-    path, records = Path(path), []
+    path, records, seen = Path(path), [], set[tuple[str, str]]()
     if not path.exists():
         raise EvaluationError(f"{path}: missing; run the stage `evaluate_agent` for it")
-    for row in read_rows(path):
+    for number, row in enumerate(read_rows(path), 1):
+        if (row.decoding, row.note_id) in seen:
+            raise EvaluationError(f"{path}:{number}: field 'note_id': {row.note_id!r} appears twice as {row.decoding}")
+        seen.add((row.decoding, row.note_id))
         left_out = _TEXTS if row.judging else {*_TEXTS, "judging"}
         records.append({"run": path.parent.name, "dataset": path.stem, **row.model_dump(exclude=left_out)})
     if not records:
         raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate_agent` again")
     records.sort(key=itemgetter("decoding", "note_id"))
     frame = pd.json_normalize(records, sep="_")  # the fields of ``judging`` become columns `judging_...`
-    if len(twice := frame[frame.duplicated(["decoding", "note_id"])]):
-        raise EvaluationError(f"{path}: field 'note_id': {twice.note_id.iloc[0]!r} appears twice under one decoding")
     cases = frame.groupby("decoding").note_id.agg(tuple)
     if cases.nunique() > 1:
         counts = ", ".join(f"{decoding} {len(ids)}" for decoding, ids in cases.items())

@@ -47,14 +47,16 @@ class Ratings:
 
 
 def list_files(paths: Iterable[Path]) -> list[Path]:
-    """List the files at ``paths``. A folder stands for all files below it. Files with the name of a hidden or
-    temporary one are left out. Raises StudyError for a path where nothing is left, or that does not exist."""
+    """List the files at ``paths``. A folder means all files in it, at any depth, except those with the name of a hidden
+    or temporary file. Raises StudyError for a path that does not exist and for a folder without files."""
     files: list[Path] = []
     for path in map(Path, paths):
-        below = [path, *sorted(path.rglob("*"))] if file_type(path) else []
-        found = [file for file in below if file.is_file() and not file.name.startswith(_IGNORED)]
+        if not file_type(path):
+            raise StudyError(f"{path}: there is no such file or folder")
+        in_folder = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith(_IGNORED))
+        found = [path] if path.is_file() else in_folder
         if not found:
-            raise StudyError(f"{path}: there is no such file, or no form in this folder: expected exports in JSON")
+            raise StudyError(f"{path}: holds no form: expected the JSON files that forms export")
         files += found
     return files
 
