@@ -319,8 +319,8 @@ class Results:
         """Count the diagnoses of a method by who judged them (``table``, ``model`` or ``invalid``:
         :class:`~cdpr.evaluation.row.Judging`), over all data sets and decodings that were measured."""
         counts = Counter[str]()
-        # A set, because for reference policies all decodings are one.
-        for dataset, decoding in itertools.product(self.datasets, {*map(method.decoding, self.decodings)}):
+        # Each once: for reference policies all decodings are one.
+        for dataset, decoding in itertools.product(self.datasets, dict.fromkeys(map(method.decoding, self.decodings))):
             with suppress(NotMeasured):
                 rows = self.rows(method, dataset, decoding)
                 counts.update(rows.get("judging_by", pd.Series(dtype=str)).value_counts().to_dict())
