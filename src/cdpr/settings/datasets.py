@@ -66,12 +66,12 @@ class AgreementSource(LicensedSource):
 class MimicSource(AgreementSource):
     """Settings of MIMIC-IV: which events and specimens around an admission belong to its case."""
 
+    #: Hours before admission whose events belong to the case.
     hours_before_admission: PositiveFloat = key(24.0, decision="D22")
-    """Hours before admission whose events belong to the case."""
+    #: Hours after admission whose events belong to the case.
     hours_after_admission: NonNegativeFloat = key(0.0, decision="D22")
-    """Hours after admission whose events belong to the case."""
+    #: Whether tubes held for later and sample indices are examinations, as in the paper's sample record.
     held_specimens: Literal["keep", "drop"] = key("keep", decision="D24")
-    """Whether tubes held for later and sample indices are examinations, as in the paper's sample record."""
 
 
 class ClinicalBenchSource(LicensedSource):
@@ -84,20 +84,20 @@ class PrivateSource(AgreementSource):
     """Settings of the CSV tables of a user's own hospital (docs/reference/private-format.md): their folder, and how
     decimals are written."""
 
+    #: How decimals are written. Empty: numbers with a comma are refused, because 1,250 may be either.
     decimal_mark: Literal["point", "comma"] | None = key(None)
-    """How decimals are written. Empty: numbers with a comma are refused, because 1,250 may be either."""
 
 
 class FhirSource(AgreementSource):
     """Settings of a hospital's export in FHIR R4: its files, and which results and diagnoses belong to a case."""
 
+    #: Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: left out.
     path: str | None = key(None, is_path=True)
-    """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: left out."""
+    #: Hours after the start of the encounter whose results belong to the case; empty: all.
     hours_after_start: PositiveFloat | None = key(None)
-    """Hours after the start of the encounter whose results belong to the case; empty: all."""
+    #: For exports without notes, such as Synthea's: an encounter without a diagnosis gets a condition that began in it,
+    #: one without a complaint its own kind.
     diagnosis_by_onset: bool = key(False)
-    """For exports without notes, such as Synthea's: an encounter without a diagnosis gets a condition that began in it,
-    one without a complaint its own kind."""
 
 
 @dataclass(frozen=True)
@@ -191,34 +191,34 @@ def benchmark_of(dataset: str) -> str:
 class Leaks(Section):
     """Settings of what is done with texts of a case that give its diagnosis away, such as a history that names it."""
 
+    #: A case whose past or personal history has the diagnosis: left out, the name blanked, or kept.
     pre_established: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
-    """A case whose past or personal history has the diagnosis: left out, the name blanked, or kept."""
+    #: The case's diagnosis in a relative, wherever the summary says so: case left out, name blanked, or kept.
     family_history: Literal["drop", "mask", "keep"] = key("mask", decision="D23")
-    """The case's diagnosis in a relative, wherever the summary says so: case left out, name blanked, or kept."""
+    #: A complaint or present illness with the diagnosis: case left out, name blanked, or kept.
     diagnosis_in_summary: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
-    """A complaint or present illness with the diagnosis: case left out, name blanked, or kept."""
+    #: `emergency`: the present illness ends where the emergency department's findings begin; `all`: every sentence with
+    #: a result goes.
     results_in_history: Literal["keep", "emergency", "all"] = key("emergency", decision="D23")
-    """`emergency`: the present illness ends where the emergency department's findings begin; `all`: every sentence with
-    a result goes."""
+    #: A result that names the diagnosis: left out, the name blanked, or kept.
     diagnosis_in_results: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
-    """A result that names the diagnosis: left out, the name blanked, or kept."""
+    #: The impression of a report: left out, the diagnosis blanked, or kept (as in the paper's sample).
     impression: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
-    """The impression of a report: left out, the diagnosis blanked, or kept (as in the paper's sample)."""
+    #: Names of the diagnosis; `loose`: also reordered, shortened and abbreviated ones.
     names: Literal["known", "loose"] = key("known", decision="D23")
-    """Names of the diagnosis; `loose`: also reordered, shortened and abbreviated ones."""
 
 
 class FeeSchedules(Section):
     """Files of the Medicare fee schedules that replace the shipped catalogue of prices, for another year or
     locality."""
 
+    #: Clinical Laboratory Fee Schedule, CSV.
     clfs: str | None = key(None, paper="Laboratory tests are priced using", is_path=True)
-    """Clinical Laboratory Fee Schedule, CSV."""
+    #: Relative value file of the Physician Fee Schedule (PPRRVU), CSV.
     pfs: str | None = key(None, paper="imaging, electrocardiography, ", is_path=True)
-    """Relative value file of the Physician Fee Schedule (PPRRVU), CSV."""
     gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.", is_path=True)
+    #: Addendum B of the Outpatient Prospective Payment System, xlsx.
     opps: str | None = key(None, paper="facility-heavy outpatient procedures", is_path=True)
-    """Addendum B of the Outpatient Prospective Payment System, xlsx."""
     locality: str = key("national", "`national`, or contractor-locality of the Physician Fee Schedule (`10112-00`).")
     conversion_factor: float | None = key(None, "US dollars per relative value unit; empty: as in the file.", gt=0)
 
@@ -233,10 +233,10 @@ class _Data(Section):
     each data set of the registry."""
 
     leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
+    #: Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue.
     fee_schedules: FeeSchedules = Field(default_factory=FeeSchedules)
-    """Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue."""
+    #: CSV of your own prices (`examination,price_usd,billing_group`), which come before all others.
     price_overrides: str | None = key(None, is_path=True)
-    """CSV of your own prices (`examination,price_usd,billing_group`), which come before all others."""
     train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
     validation_cases: NonNegativeInt = key(200, "Cases held out for learning curves; the paper gives no size.")
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
@@ -267,5 +267,5 @@ Data: Any = create_model(
 class Governance(Section):
     """The setting that allows text of credentialed cases to leave the machine."""
 
+    #: Name of the agreement that allows credentialed text to be sent to a model elsewhere; empty: refused.
     remote_agreement: str | None = key(None)
-    """Name of the agreement that allows credentialed text to be sent to a model elsewhere; empty: refused."""

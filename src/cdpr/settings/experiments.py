@@ -70,13 +70,13 @@ class AgentEntry(Section):
     language model or a published agent."""
 
     label: str = key("", "Its name in tables and figures; empty: that of its model.")
+    #: Section of the main table; `own`: agents of yours, which need no `model`.
     group: Literal["closed", "open", "medical", "trained", "own", "reference"] = key("open")
-    """Section of the main table; `own`: agents of yours, which need no `model`."""
     paper: str = key("", "The row of the paper's Table 1 that it reproduces.")
     acts: str = key("cdpr.agents.policy:PolicyAgent", "The agent, `module:Class`.")
+    #: The acting model: `policy` (the one that training starts from), an entry of `workflow/models.yaml`, a Hugging
+    #: Face folder, or the address of a server.
     model: str | None = key(None)
-    """The acting model: `policy` (the one that training starts from), an entry of `workflow/models.yaml`, a Hugging
-    Face folder, or the address of a server."""
     served_as: str | None = key(None, "Name of the model on the server of this address.")
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
@@ -111,15 +111,15 @@ class MDAgentsSettings(Section):
 class DiagAgentSettings(Section):
     """The setting of the prompt of the published agent DiagAgent."""
 
+    #: File with the instruction of the model's training; empty: one of ours with the same labels.
     instruction: str | None = key(None, decision="D34", is_path=True)
-    """File with the instruction of the model's training; empty: one of ours with the same labels."""
 
 
 class Frameworks(Section):
     """Settings of published agents that call a model several times for one decision: what their papers leave open."""
 
+    #: Temperature of MDAgents and ToR for all replies but decisions; empty: that of the decoding.
     temperature: NonNegativeFloat | None = key(None, decision="D30")
-    """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the decoding."""
     md_agents: MDAgentsSettings = Field(default_factory=MDAgentsSettings, description="MDAgents, row `mdagent`.")
+    #: DiagAgent, rows `diagagent_8b` and `diagagent_14b`.
     diag_agent: DiagAgentSettings = Field(default_factory=DiagAgentSettings)
-    """DiagAgent, rows `diagagent_8b` and `diagagent_14b`."""

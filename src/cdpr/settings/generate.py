@@ -1,15 +1,14 @@
 """Documentation of the settings, generated from their declarations: the JSON schema, ``config/README.md``, and what
 ``cdpr config --explain KEY`` prints."""
 
-import ast
 import functools
 import inspect
-import itertools
 import json
+import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic.fields import FieldInfo
@@ -24,6 +23,8 @@ from .variants import value_at
 _WIDTH = 110  # characters of a line that --explain prints
 _OPTIONS = "training.options"  # the setting with the options of one algorithm
 _TABLE_HEAD = "| key | default | what it does |\n|---|---|---|"
+# The comment above a setting in the source of its class, and the name of the setting.
+_COMMENTED = re.compile(r"((?:^ *#: .*\n)+) *(\w+): ", re.MULTILINE)
 # What ``config/README.md`` calls Python's types.
 _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
@@ -79,8 +80,8 @@ def _option_fields() -> dict[str, FieldInfo]:
 
 
 def _describe_sections() -> list[type[Section]]:
-    """Give every setting a description, in all classes of settings that are imported: the docstring below it, unless
-    its declaration has one. Returns these classes.
+    """Give every setting a description, in all classes of settings that are imported: the comment ``#: ...`` above it,
+    unless its declaration has one. Returns these classes.
 
     Only documentation needs the descriptions. To read the sources at every start of a command would take a tenth of a
     second.
@@ -90,26 +91,21 @@ def _describe_sections() -> list[type[Section]]:
         sections += section.__subclasses__()
         # A setting may be declared in the class itself or in a base class: all between it and Section are read.
         for base in section.__mro__[: section.__mro__.index(Section)]:
-            for name, text in _read_docstrings(base).items():
-                section.model_fields[name].description = section.model_fields[name].description or text
+            texts = _read_comments(base)
+            for name, field in section.model_fields.items():
+                field.description = field.description or texts.get(name)
     return sections
 
 
 @functools.cache
-def _read_docstrings(section: type) -> dict[str, str]:
-    """Read the docstrings below the settings of a class from its source, by the name of the setting. Empty for a class
-    that was not written in a file."""
+def _read_comments(section: type) -> dict[str, str]:
+    """Read the comments ``#: ...`` above the settings of a class from its source, by the name of the setting. Empty for
+    a class that was not written in a file."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
+        source = inspect.getsource(section)
     except OSError:
         return {}
-    texts = {}
-    # A docstring is the statement behind that of its setting: `name: type = ...`, then a string alone.
-    for setting, text in itertools.pairwise(cast(ast.ClassDef, tree.body[0]).body):
-        match setting, text:
-            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(docstring))):
-                texts[name] = inspect.cleandoc(docstring)
-    return texts
+    return {name: re.sub(r"\s*#: ", " ", lines).strip() for lines, name in _COMMENTED.findall(source)}
 
 
 def _write_schema() -> str:
@@ -122,7 +118,7 @@ def _write_schema() -> str:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "cdpr settings"
     text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-    return text.replace("\\n", " ")  # long descriptions have line breaks
+    return text.replace("\\n", " ")  # the descriptions of sections have line breaks
 
 
 def _write_reference(demo: Mapping[str, Any]) -> str:

@@ -18,18 +18,18 @@ UNREADABLE = 0.05
 class Judge(Section):
     """Settings of the models that judge whether a diagnosis is right."""
 
+    #: Language model that judges diagnoses which the tables of names do not find right: an entry of
+    #: `workflow/models.yaml`, or a Hugging Face folder.
     model: str | None = key(None, paper="Diagnosis correctness is judged by an LLM-as-a-Judge", decision="D18")
-    """Language model that judges diagnoses which the tables of names do not find right: an entry of
-    `workflow/models.yaml`, or a Hugging Face folder."""
+    #: Second judge of every evaluated diagnosis, for `snakemake judge_agreement`: a model, or `tables`.
     second: str | None = key(None, decision="D18")
-    """Second judge of every evaluated diagnosis, for `snakemake judge_agreement`: a model, or `tables`."""
 
 
 class Matcher(Section):
     """Settings of the model that finds the examination which a request of the agent names."""
 
+    #: Language model for requests that the tables of names do not match, named as in `judge.model`.
     model: str | None = key(None, paper="regex matching and LLM-based semantic matching", decision="D17")
-    """Language model for requests that the tables of names do not match, named as in `judge.model`."""
 
 
 def unreadable_warning(asker: str, unreadable: int, answers: int) -> str:

@@ -49,9 +49,9 @@ PROVIDERS: Mapping[str, Provider] = {
 class Machine(Section):
     """The resources of a job that starts a model server."""
 
+    #: GPUs over which the weights of a model are spread, or each of which holds a copy of a policy; 0: the server
+    #: computes on the CPU.
     gpus: NonNegativeInt = key(1)
-    """GPUs over which the weights of a model are spread, or each of which holds a copy of a policy; 0: the server
-    computes on the CPU."""
     cpus: PositiveInt = key(4, "Cores.")
     memory_gb: PositiveInt = key(64, "Main memory.")
     hours: PositiveInt = key(12, "Longest duration.")
@@ -73,9 +73,9 @@ class Prices(Section):
 class ModelSampling(Section):
     """Sampling parameters of a model, where they differ from those of the evaluation."""
 
+    #: For models that must not decode greedily; `evaluation`: its own (0 where it is greedy); `null`: requests hold
+    #: none, for models that refuse the field.
     temperature: NonNegativeFloat | Literal["evaluation"] | None = key("evaluation")
-    """For models that must not decode greedily; `evaluation`: its own (0 where it is greedy); `null`: requests hold
-    none, for models that refuse the field."""
     top_p: float | None = key(None, "Share of probability that is drawn from.", gt=0, le=1)
     top_k: PositiveInt | None = key(None, "Tokens that are drawn from.")
     max_tokens: PositiveInt | None = key(None, "Least limit of an answer with its thinking; empty: the request's.")
@@ -86,26 +86,25 @@ class ModelEntry(Section):
 
     label: str = key("", "Its name in tables.")
     id: str = key("", "Its name on the server; on the hub, with its publisher.")
+    #: The service; `own`: a server of yours with the OpenAI protocol (vLLM, SGLang, llama.cpp), or weights in a folder.
     provider: Literal["openai", "anthropic", "gemini", "deepseek", "own"] = key("own")
-    """The service; `own`: a server of yours with the OpenAI protocol (vLLM, SGLang, llama.cpp), or weights in a
-    folder."""
     at: str | None = key(None, "Address (`http://HOST:PORT/v1`) or Hugging Face folder; empty: the provider's address.")
     keys: list[str] | None = key(None, "Environment variables of its key; empty: those of the provider.")
     enabled: bool = key(False, "Whether a provider may be called. It costs money: a key alone is no permission.")
     sampling: ModelSampling = Field(default_factory=ModelSampling, description="How answers are drawn.")
     extra: dict[str, Any] = key({}, "Further fields of a request; a folder understands `chat_template_kwargs`.")
+    #: `fold`: the system message becomes the beginning of the first user turn, for templates without such a role.
     system: Literal["keep", "fold"] = key("keep")
-    """`fold`: the system message becomes the beginning of the first user turn, for templates without such a role."""
+    #: Regular expressions; the first that matches counts: the answer is the text behind its last match, or its group.
+    #: Without a match: the whole text.
     answer: list[str] = key([])
-    """Regular expressions; the first that matches counts: the answer is the text behind its last match, or its group.
-    Without a match: the whole text."""
     prices: Prices | None = Field(default=None, description="Prices of a provider.")
     licence: str = key("", "Licence of the weights, or terms of the service.")
     needs: str = key("", "Hardware that it needs, in words.")
     weights: str = key("", "Weights for the server of a job: folder, file or id on the hub; empty: `id`.")
     serve: list[str] = key([], "Flags with which vLLM serves it.")
+    #: Resources of the job of its server; empty: `serving.gpus` GPUs, 4 cores, 64 GB, 12 hours.
     machine: Machine | None = Field(default=None)
-    """Resources of the job of its server; empty: `serving.gpus` GPUs, 4 cores, 64 GB, 12 hours."""
 
     @field_validator("answer")
     @classmethod
@@ -161,13 +160,13 @@ class Serving(Section):
     program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none", "Server that jobs start; install it.")
     models: list[str] = key([], "Entries of `workflow/models.yaml` that jobs serve, unless they have an `at`.")
     policies: bool = key(False, "Whether policies are evaluated behind such a server too (`vllm` or `sglang`).")
+    #: Command of the server; empty: the usual one. Placeholders: `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}`
+    #: (of one copy) and `{serve}` (flags of the model's entry; for a policy its longest sequence and the number of
+    #: copies).
     command: str | None = key(None)
-    """Command of the server; empty: the usual one. Placeholders: `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}`
-    (of one copy) and `{serve}` (flags of the model's entry; for a policy its longest sequence and the number of
-    copies)."""
+    #: GPUs of the job: a model is spread over them, a policy has a copy on each; 0: CPU. A model's entry may set
+    #: another `machine`.
     gpus: NonNegativeInt = key(1)
-    """GPUs of the job: a model is spread over them, a policy has a copy on each; 0: CPU. A model's entry may set
-    another `machine`."""
 
     @field_validator("command")
     @classmethod
@@ -188,9 +187,9 @@ class Calls(Section):
     """Settings of the calls of models that are not trained here: whether answers are recorded, and what the calls may
     cost."""
 
+    #: `record`: answers are recorded under `state`, and no question is sent twice; `replay`: only recorded answers;
+    #: `live`: nothing is recorded.
     mode: Literal["record", "replay", "live"] = key("record")
-    """`record`: answers are recorded under `state`, and no question is sent twice; `replay`: only recorded answers;
-    `live`: nothing is recorded."""
+    #: Most US dollars that all calls may cost, those of earlier runs in `paths.state` included (`cdpr spend`); empty:
+    #: no limit. No call is sent that might exceed it.
     budget_usd: float | None = key(None, ge=0)
-    """Most US dollars that all calls may cost, those of earlier runs in `paths.state` included (`cdpr spend`); empty:
-    no limit. No call is sent that might exceed it."""

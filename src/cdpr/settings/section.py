@@ -17,7 +17,7 @@ _MARK = "workflow/experiments.yaml"  # a folder that has this file is a checkout
 def key(default: Any, description: str = "", *, paper="", decision="", is_path: bool = False, **bounds: Any) -> Any:
     """Declare a setting: returns the pydantic field of a :class:`Section` with this ``default``.
 
-    - ``description``, or a docstring below the setting, says what the setting does.
+    - ``description``, or a comment ``#: ...`` above the setting, says what the setting does.
     - ``paper`` quotes the sentence of the paper that the setting comes from.
     - ``decision`` names the entry of docs/deviations.md that the setting answers.
     - ``is_path``: the value is a file or folder of the user, which must exist.
@@ -38,8 +38,8 @@ def weight(default: float, amount: str, *, symbol: str = "", sign: int = -1, uni
     - ``unit``: the setting of the same section by which the count is divided; empty: 1.
     - ``paper``: the sentence of the paper that the weight comes from.
 
-    A docstring below the setting describes it. Unlike that of a :func:`key`, this declaration is part of the digest of
-    a job's code, so that a change of it makes the job run again.
+    A comment ``#: ...`` above the setting describes it. Unlike that of a :func:`key`, this declaration is part of the
+    digest of a job's code, so that a change of it makes the job run again.
     """
     term: Any = {"symbol": symbol or amount, "amount": amount, "sign": sign, "unit": unit}
     extra = {"paper": paper, "term": term} if paper else {"term": term}

@@ -107,9 +107,9 @@ class AllActions(Algorithm):
 
     class Options(Section):
         continuations: PositiveInt = key(4, "Whole continuations drawn at every state, or actions alone.")
+        #: Value of a leaf: the ``returns`` of whole continuations, or the policy's ``belief``, for which only actions
+        #: are drawn.
         leaves: Literal["returns", "belief"] = key("returns")
-        """Value of a leaf: the ``returns`` of whole continuations, or the policy's ``belief``, for which only actions
-        are drawn."""
 
     reads = ("utility", "comparators")
     extra_samples = True

@@ -34,14 +34,14 @@ class BeliefGain(Algorithm):
     Under ``training.normalise: group_std`` the divisor is the standard deviation over the group's decisions, not w."""
 
     class Options(Section):
+        #: Whose belief: that of the policy in training or of the initial one.
         policy: Literal["current", "frozen"] = key("current")
-        """Whose belief: that of the policy in training or of the initial one."""
         measure: Measure = key("probability", "Probability of the whole name, or its geometric mean over the tokens.")
+        #: lambda of generalised advantage estimation: 0 credits a decision with its own gain, 1 with all later ones.
         decay: float = key(0.0, ge=0, le=1)
-        """lambda of generalised advantage estimation: 0 credits a decision with its own gain, 1 with all later ones."""
         choice: bool = key(True, "Whether decisions are credited; off, only readings are trained.")
+        #: Auxiliary loss that raises, at every visited state, the probability of the true name, or its logarithm.
         reading: Literal["none", "probability", "likelihood"] = key("none")
-        """Auxiliary loss that raises, at every visited state, the probability of the true name, or its logarithm."""
         reading_weight: NonNegativeFloat = key(0.5, "Weight of a token of that loss.")
 
     reads = ("training.normalise", "utility", "comparators")

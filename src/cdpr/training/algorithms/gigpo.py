@@ -16,9 +16,9 @@ class Gigpo(Algorithm):
 
     class Options(Section):
         weight: NonNegativeFloat = key(1.0, "Weight of the step-level advantage (omega).")
+        #: Discount of the returns to go: 1 as in the paper's utility; its authors take 0.95, and divide by the standard
+        #: deviation or by 1 (`training.normalise: none`).
         discount: float = key(1.0, decision="D38", gt=0, le=1)
-        """Discount of the returns to go: 1 as in the paper's utility; its authors take 0.95, and divide by the standard
-        deviation or by 1 (`training.normalise: none`)."""
 
     reads = ("training.normalise", "utility", "comparators")
 

@@ -81,15 +81,14 @@ class RecordCritic(Algorithm):
         examinations: PositiveInt = key(6, "Examinations whose results are read at every visited state.")
         power: PositiveFloat = key(2.0, "Power of the belief by which a diagnosis is named in the value.")
         temperature: PositiveFloat = key(0.003, "tau, in units of a right diagnosis.")
+        #: Weight of the initial policy's log-probability of an examination, in units of a right diagnosis; the target
+        #: is pi_0^(prior / tau) exp(G / tau).
         prior: NonNegativeFloat = key(0.02)
-        """Weight of the initial policy's log-probability of an examination, in units of a right diagnosis; the target
-        is pi_0^(prior / tau) exp(G / tau)."""
+        #: The policy learns to diagnose where the mean value of the target is below it, in units of a right diagnosis.
         threshold: float = key(-0.015)
-        """The policy learns to diagnose where the mean value of the target is below it, in units of a right
-        diagnosis."""
+        #: Price of a turn for an item of the physical examination where the utility does not count it as a test, in
+        #: units of a right diagnosis.
         turn_price: NonNegativeFloat = key(0.018)
-        """Price of a turn for an item of the physical examination where the utility does not count it as a test, in
-        units of a right diagnosis."""
         start: int = key(10, "Iterations of reader and critic before choices are trained.", ge=0)
         critic: bool = key(True, "Off, a choice is trained on its values in this case, and the critic is not used.")
         reader: bool = key(True, "Off, only the temperature of the reader's belief is learned.")
