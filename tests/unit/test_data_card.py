@@ -16,8 +16,7 @@ from cdpr.costs.price import COVERAGE_COLUMNS, POOLED, whole_record_usd
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.files import write_csv
 from cdpr.ingest.attrition import RULES, Attrition
-from cdpr.ingest.leaks import controlled, parse_summary, remove_leaks
-from cdpr.ingest.summary import build_summary
+from cdpr.ingest.draft import build_summary, controlled, parse_summary, remove_leaks
 from cdpr.job import Job
 from cdpr.report import leak_control
 from cdpr.report.card_counts import (

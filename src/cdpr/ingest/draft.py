@@ -1,22 +1,30 @@
 """Turns the draft of a case, which an importer makes, into its record. The checks and the leak control are the same for
-all data sets."""
+all data sets.
 
-from collections.abc import Callable, Iterable, Iterator
+The case summary (paper, appendix "Unified data format") is one text of several sections, which this module writes and
+reads.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..cases import CaseRecord, is_physical, no_examination
+from ..cases import SECTIONS, CaseRecord, is_physical, iterate_records, no_examination, write_records
+from ..cases.record import RecordError
+from ..job import Job
+from ..settings import Settings
 from ..settings.datasets import Leaks
 from .attrition import Attrition
-from .leaks import control_leaks, missing_content
-from .summary import build_summary, has_illness, illness_text
-from .texts import is_absent, is_code, language_of, one_line, plain_text, visible
+from .leaks import STRICT, control_leaks
+from .texts import is_absent, is_code, language_of, one_line, plain_text, says_something, visible
 
 # Events that are counted: entries among the results that examine nothing (remarks, treatments, histories, reference
 # ranges), and physical examinations that end where another heading begins.
 NO_EXAMINATION = "entries that are no examination"
 CUT = "physical examinations that end at a heading of something else"
+_BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")  # a line of a case summary: "- Family History: ..."
 
 
 @dataclass
@@ -137,3 +145,106 @@ def _failed_rule(draft: Draft) -> str | None:
     if draft.needs_physical and not draft.physical:
         return "no physical examination"
     return None if has_illness(_clean_history(draft)) else "no complaint and no present illness"
+
+
+def missing_content(history: Mapping[str, str], results: Collection[str]) -> str | None:
+    """Return the rule that drops a case with this history (texts by section) and these examinations: it has neither
+    complaint nor present illness, or no examination. None where nothing is missing."""
+    if not has_illness(history):
+        return "no complaint and no present illness"
+    return None if results else "no examination"
+
+
+# The case summary.
+
+
+def build_summary(sections: Mapping[str, str]) -> str:
+    """Write a case summary from the texts of its ``sections``: lines ``- Section: text`` in the order of
+    :data:`SECTIONS`. Sections that say nothing are left out."""
+    texts = {name: one_line(sections.get(name, "")) for name in SECTIONS}
+    return "\n".join(f"- {name}: {text}" for name, text in texts.items() if says_something(text))
+
+
+def parse_summary(summary: str) -> dict[str, str]:
+    """Read a case summary; returns the text of each section by name. It is the inverse of :func:`build_summary`.
+
+    Raises RecordError for a line that is not ``- Section: text``, and for a section that occurs twice. The message does
+    not quote the line, which may be confidential.
+    """
+    sections: dict[str, str] = {}
+    for number, line in enumerate(summary.split("\n"), 1):
+        match = _BULLET.fullmatch(line)
+        if match is None or match[1] in sections:
+            raise RecordError(f"field 'case_summary': line {number} is not '- Section: text', each section once; "
+                              "ingest the data set again")  # fmt: skip
+        sections[match[1]] = match[2]
+    return sections
+
+
+def patient_information(years: float | None, sex: str) -> str:
+    """Write age and sex: ``58 year old male``, ``5 month old female``, ``12 day old``. An unknown age (None) or sex is
+    left out. ``years`` may be a fraction in the first year of life; ``sex`` is M, F, male or female in upper or lower
+    case."""
+    word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
+    if years is None:
+        return word
+    age = f"{int(years)} year"
+    if 0 < years < 1:  # in months, but in days before the third month
+        age = f"{int(years * 12)} month" if years * 12 >= 2 else f"{round(years * 365.25)} day"
+    return f"{age} old {word}".rstrip()
+
+
+def has_illness(history: Mapping[str, str]) -> bool:
+    """Whether a history (texts by section) has a chief complaint or a present illness."""
+    return says_something(illness_text(history))
+
+
+def illness_text(history: Mapping[str, str]) -> str:
+    """Return the chief complaint and the present illness of a history (texts by section) as one text."""
+    return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")
+
+
+# The leak-controlled variant of a benchmark: the same cases without whatever gives the diagnosis away.
+
+
+def remove_leaks(settings: Settings, job: Job) -> None:
+    """Stage ``remove_leaks``: write the test cases of a benchmark without texts that give the diagnosis away, and the
+    numbers of what was removed. Raises RecordError for a broken file of cases, and as :func:`controlled`."""
+    attrition = Attrition(job.options["dataset"])
+    attrition.splits = {"test": write_records(job.out["controlled"], _control_cases(job.inputs["cases"], attrition))}
+    attrition.conclude(job)
+
+
+def _control_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
+    """Yield the records of the test split in the file ``path`` after leak control. Raises RecordError with file and
+    line."""
+    for line, record in enumerate(iterate_records(path), 1):
+        try:
+            case = controlled(record, attrition) if record.split == "test" else None
+        except RecordError as error:
+            raise RecordError(f"{path}:{line}: {error}") from None
+        if case is not None:
+            yield case
+
+
+def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
+    """Return a record after the strictest leak control, :data:`STRICT`: every name of the diagnosis is masked, results
+    in the history and impressions are removed. None, counted in ``attrition``, where no examination is left, or neither
+    complaint nor present illness.
+
+    The remaining examinations keep their prices and billing groups, so that a benchmark and its variant differ in
+    texts, not in costs. Raises RecordError for a summary that is not in the unified format.
+    """
+    attrition.read += 1
+    results = record.key_pertinent_results_dict
+    history = parse_summary(record.case_summary)
+    cleared = control_leaks(record.note_id, record.diagnosis_results, history, results, STRICT, attrition)
+    history, results = cleared or ({}, {})
+    if rule := missing_content(history, results):
+        attrition.drop(rule, record.note_id)
+        return None
+    attrition.kept += 1
+    costs = {exam: usd for exam, usd in record.exam_cost_map.items() if exam in results}
+    groups = {exam: group for exam, group in record.exam_billing_group.items() if exam in results}
+    texts = {"case_summary": build_summary(history), "key_pertinent_results_dict": results}
+    return record.model_copy(update=texts | {"exam_cost_map": costs, "exam_billing_group": groups})

@@ -14,11 +14,10 @@ from datetime import UTC, datetime, timedelta
 from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
-from .draft import CUT, Draft, Import
+from .draft import CUT, Draft, Import, patient_information
 from .fhir_resources import FhirElement, Resource, concept_display, of_kind, read_resources
 from .fhir_results import FINAL, Person, collect_results, read_value, time_of
 from .notes import parse_discharge_note
-from .summary import patient_information
 from .texts import html_text, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")

@@ -7,19 +7,14 @@ is done.
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-from ..cases import examinations, meaning
+from ..cases import PHYSICAL_SUFFIX, examinations, meaning
 from ..cases.patterns import Patterns
-from ..cases.record import PHYSICAL_SUFFIX, CaseRecord, RecordError, iterate_records, write_records
-from ..job import Job
-from ..settings import Settings
 from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .diagnosis_names import TEST, Mention, mask, mentions
 from .headings import clause_start, sentence_spans
-from .summary import build_summary, has_illness, parse_summary
 from .texts import patterns, phrases, says_something
 
 STRICT = Leaks.model_validate(phrases("leaks")["strict"])
@@ -57,14 +52,6 @@ def control_leaks(
     history |= {section: mask(history[section], named) for section, named in to_mask.items()}
     results = {exam: _control_result(case, exam, text, diagnosis, leaks, attrition) for exam, text in results.items()}
     return history, {exam: text for exam, text in results.items() if says_something(text)}
-
-
-def missing_content(history: Texts, results: Collection[str]) -> str | None:
-    """Return the rule that drops a case with this history (texts by section) and these examinations: it has neither
-    complaint nor present illness, or no examination. None where nothing is missing."""
-    if not has_illness(history):
-        return "no complaint and no present illness"
-    return None if results else "no examination"
 
 
 def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tuple[str, str, str, list[Mention]]]:
@@ -177,49 +164,3 @@ def _is_another_visit(before: str, clause: str, after: str) -> bool:
 def tells_result(sentence: str) -> bool:
     """Whether a sentence says what an examination showed ("CT showed a mass"), not only that there was one."""
     return _RESULT.search(sentence) is not None
-
-
-# The leak-controlled variant of a benchmark: the same cases without whatever gives the diagnosis away.
-
-
-def remove_leaks(settings: Settings, job: Job) -> None:
-    """Stage ``remove_leaks``: write the test cases of a benchmark without texts that give the diagnosis away, and the
-    numbers of what was removed. Raises RecordError for a broken file of cases, and as :func:`controlled`."""
-    attrition = Attrition(job.options["dataset"])
-    attrition.splits = {"test": write_records(job.out["controlled"], _control_cases(job.inputs["cases"], attrition))}
-    attrition.conclude(job)
-
-
-def _control_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
-    """Yield the records of the test split in the file ``path`` after leak control. Raises RecordError with file and
-    line."""
-    for line, record in enumerate(iterate_records(path), 1):
-        try:
-            case = controlled(record, attrition) if record.split == "test" else None
-        except RecordError as error:
-            raise RecordError(f"{path}:{line}: {error}") from None
-        if case is not None:
-            yield case
-
-
-def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
-    """Return a record after the strictest leak control, :data:`STRICT`: every name of the diagnosis is masked, results
-    in the history and impressions are removed. None, counted in ``attrition``, where no examination is left, or neither
-    complaint nor present illness.
-
-    The remaining examinations keep their prices and billing groups, so that a benchmark and its variant differ in
-    texts, not in costs. Raises RecordError for a summary that is not in the unified format.
-    """
-    attrition.read += 1
-    results = record.key_pertinent_results_dict
-    history = parse_summary(record.case_summary)
-    cleared = control_leaks(record.note_id, record.diagnosis_results, history, results, STRICT, attrition)
-    history, results = cleared or ({}, {})
-    if rule := missing_content(history, results):
-        attrition.drop(rule, record.note_id)
-        return None
-    attrition.kept += 1
-    costs = {exam: usd for exam, usd in record.exam_cost_map.items() if exam in results}
-    groups = {exam: group for exam, group in record.exam_billing_group.items() if exam in results}
-    texts = {"case_summary": build_summary(history), "key_pertinent_results_dict": results}
-    return record.model_copy(update=texts | {"exam_cost_map": costs, "exam_billing_group": groups})

@@ -25,11 +25,10 @@ from tqdm import tqdm
 from ..cases import Analyte, CaseRecord, format_analytes
 from ..settings.datasets import MimicSource
 from .attrition import Attrition
-from .draft import CUT, Draft, Import
+from .draft import CUT, Draft, Import, patient_information
 from .mimic_tables import OLDEST, QUERIES, Tables, statement
 from .names import ANY_LABEL, exam_key, panels, without_semicolons
 from .notes import examination_heading, outline, parse_discharge_note, report_text
-from .summary import patient_information
 from .texts import is_absent, one_line, phrases, says_something
 
 _log = logging.getLogger(__name__)

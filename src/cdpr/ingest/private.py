@@ -18,10 +18,9 @@ from ..cases.patterns import Patterns
 from ..files import file_type, parse_yaml, shipped_text
 from ..settings.datasets import PrivateSource
 from .attrition import Attrition
-from .draft import Draft, Import
+from .draft import Draft, Import, patient_information
 from .flat_files import Element, IngestError, as_problems, csv_rows, find_file, header_errors, parse_json, text_lines
 from .names import Workup, without_semicolons
-from .summary import patient_information
 from .texts import LONGEST_TEXT, blank_if_missing, is_absent, one_line, quoted, visible
 
 FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))

@@ -130,7 +130,7 @@ STAGES = {
         "cdpr.report.data_card:write_data_card",
         ("tier", "data.{dataset}"), ("data.{dataset}.path",), ("dataset",), hidden.describe_datasets,
     ),
-    "remove_leaks": Stage("cdpr.ingest.leaks:remove_leaks", options=("dataset",)),
+    "remove_leaks": Stage("cdpr.ingest.draft:remove_leaks", options=("dataset",)),
     "warm_start_policy": Stage(
         "cdpr.training.torch.warm_start:warm_start_policy", ("warm_start", "costs", *DECISIONS), files=("policy.model",)
     ),
