@@ -53,9 +53,7 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
         tables.query("first_notes")
         tables.query("cases", [source.hours_before_admission * 3600, source.hours_after_admission * 3600])
         _log.info("linking laboratory, microbiology and radiology rows to admissions")
-        link_laboratory(tables, work.attrition, held=source.held_specimens == "keep")
-        link_microbiology(tables, work.attrition)
-        link_radiology(tables, work.attrition)
+        link_events(tables, work.attrition, held=source.held_specimens == "keep")
         tables.check_references()
         yield from _read_notes(tables, work)
     work.attrition.count_left_out()
@@ -127,52 +125,32 @@ def _describe(note: Row, events: Events) -> str:
 # Events: laboratory, microbiology, radiology.
 
 
-def link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
-    """Link the rows of ``labevents`` to admissions, and count every row.
+def link_events(tables: Tables, attrition: Attrition, held: bool) -> None:
+    """Link the rows of the tables of events (``events`` of ``mimic_queries.yaml``) to admissions, and count every row.
 
-    Creates the table ``lab``, with the first result of each laboratory item of an admission, and ``items``, with the
-    examination of each item. Items that only say that a specimen was kept, not examined, are left out unless ``held``.
-    Raises IngestError where most times, or the ``hadm_id`` of rows, cannot be used.
+    Creates the tables ``lab``, with the first result of each laboratory item of an admission, ``items``, with the
+    examination of each item, ``micro`` and ``report``. Items that only say that a specimen was kept, not examined, are
+    left out unless ``held``. A report also has the names of its examinations from the detail table, and the report to
+    which an addendum belongs. Raises IngestError where most times, or the ``hadm_id`` of rows, cannot be used.
     """
-    tables.query("lab", linked=statement("linked", table="labevents", date="NULL"))
     exams, labels, fluids = zip(*panels(), strict=True)
     tables.query("panels", [list(exams), list(labels), list(fluids), len(panels())])
+    tables.query("report_names")
+    for events in QUERIES["events"]:
+        tables.query(events["linked"], linked=statement("linked", table=events["table"], date=events["date"]))
     tables.query("items", held=held, any_label=ANY_LABEL)
-    _count_rows(tables, "hosp/labevents", "laboratory rows", "lab", attrition)
+    for events in QUERIES["events"]:
+        name, what = events["file"], events["what"]
+        # The query gives pairs (how the description of an event goes on after ``what``, number of rows): ("", 900) for
+        # all rows, then (" without a result", 20), ...
+        rows_by_ending = {ending: int(rows) for ending, rows in tables.query(events["counted_by"], **events)}
+        tables.check_strays(name, rows_by_ending[""], rows_by_ending[" of no known admission"])
+        tables.check_times(name, "charttime", tables.query(events["timed_by"], **events)[0])
+        attrition.tables[name] = what
+        for ending, rows in rows_by_ending.items():
+            attrition.count(what + ending, rows)
     [(nameless,)] = tables.query("nameless_items")
     attrition.count("laboratory items without a name, called by their number", nameless)
-
-
-def link_microbiology(tables: Tables, attrition: Attrition) -> None:
-    """Link the rows of ``microbiologyevents`` to admissions as the table ``micro``, and count every row. A row with a
-    date but no time is in the time window if any part of its day is. Raises IngestError where most times, or the
-    ``hadm_id`` of rows, cannot be used."""
-    tables.query("micro", linked=statement("linked", table="microbiologyevents", date="moment(chartdate)"))
-    _count_rows(tables, "hosp/microbiologyevents", "microbiology rows", "linked", attrition, linked="micro")
-
-
-def link_radiology(tables: Tables, attrition: Attrition) -> None:
-    """Link the radiology reports to admissions as the table ``report``, and count every report. A row also has the
-    names of its examinations from the detail table, and the report to which an addendum belongs. Raises IngestError
-    where most times, or the ``hadm_id`` of rows, cannot be used."""
-    tables.query("report_names")
-    tables.query("report", linked=statement("linked", table="radiology", date="NULL"))
-    _count_rows(tables, "note/radiology", "radiology reports", "linked", attrition, linked="report")
-
-
-def _count_rows(tables: Tables, name: str, what: str, query: str, attrition: Attrition, **parts: str) -> None:
-    """Count what became of the rows of the file ``name``, which the descriptions of events call ``what``, and check
-    their times. Raises IngestError for times or admissions that cannot be used.
-
-    The query ``query`` + ``_counts`` gives pairs (how the description goes on after ``what``, number of rows): ("",
-    900) for all rows, then (" without a result", 20), ...; ``query`` + ``_times`` describes the times. ``parts`` fill
-    the placeholders of both."""
-    rows_by_ending = {ending: int(rows) for ending, rows in tables.query(f"{query}_counts", **parts)}
-    tables.check_strays(name, rows_by_ending[""], rows_by_ending[" of no known admission"])
-    tables.check_times(name, "charttime", tables.query(f"{query}_times", **parts)[0])
-    attrition.tables[name] = what
-    for ending, rows in rows_by_ending.items():
-        attrition.count(what + ending, rows)
 
 
 def events_of(tables: Tables, notes: Sequence[Row]) -> Events:
