@@ -3,7 +3,7 @@ examination."""
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from ..files import TableError, path_digest, shipped_table, write_bytes, write_c
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import FeeSchedules
-from .catalogue import COLUMNS, SHIPPED, TABLES, Price, load_catalogue
+from .catalogue import COLUMNS, ORIGIN, SHIPPED, TABLES, load_catalogue
 from .fee_schedules import NATIONAL, Schedule, read_clfs, read_opps, read_pfs
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")  # kinds of fee schedules: laboratory, physicians, hospital outpatients
@@ -29,7 +29,7 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     inputs = {name: job.inputs[name] for name in FILES if name in job.inputs}
     schedules = _read_schedules(settings.data.fee_schedules, inputs)
     folder = job.out["catalogue"]
-    unchanged = write_catalogue(folder, schedules, load_catalogue().prices)
+    unchanged = write_catalogue(folder, schedules, shipped_table(__package__, TABLES[0]))
     prices, reports = load_catalogue(folder).prices, {}
     for kind in SCHEDULES:
         names = {coded.examination for coded in examination_codes() if coded.schedule == kind}
@@ -55,34 +55,31 @@ def examination_codes() -> list[SimpleNamespace]:
 
 
 def write_catalogue(
-    folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
+    folder: Path, schedules: Mapping[str, Schedule], before: Iterable[dict[str, str]] = ()
 ) -> list[str]:
     """Write a catalogue of prices to ``folder`` from ``schedules`` (by kind, such as ``CLFS``).
 
     Returns the examinations whose price was set by no schedule: theirs is missing, or has no price for their code. They
-    keep their price in ``before``, the prices of an earlier catalogue by examination (None: there is none). Raises
-    TableError for an examination that has no price there either.
+    keep their row in ``before``, the rows of an earlier catalogue. Raises TableError for an examination that has no
+    price there either.
     """
     unchanged: list[str] = []
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, str]] = []
+    earlier = {row["examination"]: row for row in before}
     for coded in examination_codes():
-        schedule, price = schedules.get(coded.schedule), (before or {}).get(coded.examination)
-        # The price by the schedule, else the earlier one.
+        schedule, row = schedules.get(coded.schedule), earlier.get(coded.examination, {}) | vars(coded)
         usd = schedule.rate(coded.hcpcs) if schedule else None
         if schedule and usd is not None:
-            # The arguments are in the order of Price's fields; "name" is how the examination was matched.
-            origin = schedule.source, schedule.year, coded.billing_group
-            fit = schedule.locality, coded.confidence, price.office if price else None
-            price = Price(coded.examination, coded.hcpcs, usd, *origin, "name", *fit)
+            row |= {name: getattr(schedule, name) for name in ORIGIN} | {"rate_usd": f"{usd:.2f}"}
         else:
             unchanged.append(coded.examination)
-        if price is None:
+        if "rate_usd" not in row:
             raise TableError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
         # A hospital procedure also has a price in a physician's office.
-        office = schedules["PFS"].rate(coded.hcpcs) if coded.schedule == "OPPS" and "PFS" in schedules else price.office
-        usd_texts = {"rate_usd": f"{price.usd:.2f}", "office_usd": "" if office is None else f"{office:.2f}"}
-        row = vars(price) | usd_texts | {"billing_group": price.group}
-        rows.append({name: row[name] for name in COLUMNS})
+        if coded.schedule == "OPPS" and "PFS" in schedules:
+            office = schedules["PFS"].rate(coded.hcpcs)
+            row["office_usd"] = "" if office is None else f"{office:.2f}"
+        rows.append({name: row.get(name, "") for name in COLUMNS})
     write_csv(folder / TABLES[0], COLUMNS, rows)
     write_bytes(folder / TABLES[1], (SHIPPED / TABLES[1]).read_bytes())
     return unchanged

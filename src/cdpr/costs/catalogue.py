@@ -27,8 +27,8 @@ Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
 CONFIDENCES = ("exact", "representative", "proxy")  # how well a billing code fits, the best first
 TABLES = ("catalogue.csv", "paper_prices.csv")  # of a catalogue
 SHIPPED = Path(__file__).parent  # the folder of the shipped catalogue
-_ORIGIN = ("source", "year", "locality")
-COLUMNS = ("examination", "hcpcs", "rate_usd", *_ORIGIN, "billing_group", "confidence", "office_usd")
+ORIGIN = ("source", "year", "locality")  # of a price
+COLUMNS = ("examination", "hcpcs", "rate_usd", *ORIGIN, "billing_group", "confidence", "office_usd")
 NO_GROUP = "none"  # in overrides: the examination leaves its billing group
 _AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")  # US dollars below a million
 
