@@ -16,21 +16,10 @@ from cdpr import synthetic_cases
 from cdpr.agents.reference import ZeroTest
 from cdpr.cases import CaseRecord, examinations, imaging_words, normalise, write_records
 from cdpr.cases.vocabulary import quantities
-from cdpr.costs import (
-    Price,
-    charge,
-    coverage,
-    load_catalogue,
-    nearest,
-    price_case,
-    price_of,
-    review,
-    with_overrides,
-)
+from cdpr.costs import Price, charge, load_catalogue, price_case, price_of, review, with_overrides
 from cdpr.costs.build_catalogue import SCHEDULES, examination_codes
-from cdpr.costs.catalogue import CONFIDENCES, SHIPPED, TABLES
 from cdpr.costs.fee_schedules import split_codes
-from cdpr.costs.price import POOLED, group_prices, map_costs
+from cdpr.costs.price import CONFIDENCES, POOLED, SHIPPED, TABLES, coverage, group_prices, map_costs, nearest
 from cdpr.environment import DiagnosticEnvironment, Turn
 from cdpr.environment.table_judging import TableMatcher
 from cdpr.files import TableError

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from cdpr.costs import build_catalogue as build
 from cdpr.costs import load_catalogue
 from cdpr.costs.build_catalogue import examination_codes
-from cdpr.costs.catalogue import SHIPPED, TABLES
 from cdpr.costs.fee_schedules import read_clfs, read_gpci, read_opps, read_pfs, split_codes
+from cdpr.costs.price import SHIPPED, TABLES
 from cdpr.files import TableError, read_table
 from cdpr.job import Job
 from cdpr.settings import parse_settings

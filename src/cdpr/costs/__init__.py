@@ -3,5 +3,4 @@ and these give the charge of a request."""
 
 # ruff: noqa: F401
 
-from .catalogue import Catalogue, Price, load_catalogue, price_of, with_overrides
-from .price import charge, coverage, nearest, price_case, review
+from .price import Catalogue, Price, charge, load_catalogue, price_case, price_of, review, with_overrides

@@ -11,8 +11,8 @@ from ..files import TableError, path_digest, shipped_table, write_bytes, write_c
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import FeeSchedules
-from .catalogue import COLUMNS, ORIGIN, SHIPPED, TABLES, load_catalogue
 from .fee_schedules import NATIONAL, Schedule, read_clfs, read_opps, read_pfs
+from .price import COLUMNS, ORIGIN, SHIPPED, TABLES, load_catalogue
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")  # kinds of fee schedules: laboratory, physicians, hospital outpatients
 FILES = ("clfs", "pfs", "gpci", "opps")  # the user's files: one for each kind, and geographic indices for the PFS

@@ -38,6 +38,6 @@ def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
 def sample_prices() -> dict[str, float]:
     """Return the prices in USD that the paper prints for its sample patient, by our catalogue's names of the
     examinations."""
-    from ..costs.catalogue import load_catalogue
+    from ..costs.price import load_catalogue
 
     return dict(load_catalogue().paper)
