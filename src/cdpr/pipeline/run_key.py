@@ -131,7 +131,7 @@ def _parse_module(path: Path, name: str) -> tuple[str, list[str]]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
             if any(alias.name == PACKAGE and alias.asname for alias in node.names):
-                names |= set(PUBLIC)  # `import cdpr as c`: any public name may be used
+                names |= set(PUBLIC.values())  # `import cdpr as c`: any public name may be used
         elif isinstance(node, ast.ImportFrom):
             # Each dot after the first goes up one package.
             parent = package[: len(package) - node.level + 1] if node.level else []
@@ -141,7 +141,7 @@ def _parse_module(path: Path, name: str) -> tuple[str, list[str]]:
         elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == PACKAGE:
             names.add(f"{PACKAGE}.{node.attr}")
     # The package imports the module of a public name, such as `cdpr.train`, when that is used.
-    names |= {module for module, public in PUBLIC.items() if names & {f"{PACKAGE}.{each}" for each in public}}
+    names |= {module for public, module in PUBLIC.items() if f"{PACKAGE}.{public}" in names}
     # Modules of this package import no module of the user.
     imports = sorted(filter(_is_ours, names) if _is_ours(name) else names)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imports
