@@ -27,8 +27,7 @@ from cdpr.evaluation.significance import (
     smallest_difference,
     wilson_interval,
 )
-from cdpr.report.ledger.judge import agrees_with
-from cdpr.report.ledger.training import measure_final_accuracy, over_seeds
+from cdpr.report.ledger.judge import agrees_with, measure_final_accuracy, over_seeds
 from cdpr.report.ledger.verdict import Effect, directional
 from cdpr.settings import parse_settings
 from cdpr.study import statistics
@@ -186,7 +185,7 @@ def equalities(experiments: int) -> list[dict]:
             table = answers(rng, seeds, 1000, 0.005, [0.6, 0.6])
             for n, apart in enumerate((0.0, 0.03)):
                 difference = table[0] - table[1] + apart
-                effect = Effect(float(difference.mean()), *interval(difference, k)).inside(0.03)
+                effect = Effect(float(difference.mean()), *interval(difference, k)).support({"within": 0.03})
                 counts[n] += effect.low > 0
         rows.append({"seeds": seeds, "equal": counts[0] / (experiments // 2),
                      "at_the_margin": counts[1] / (experiments // 2)})  # fmt: skip

@@ -15,8 +15,8 @@ from cdpr.job import Job
 from cdpr.metrics_log import split_times
 from cdpr.report.ledger.claims import ClaimsError, read_claims
 from cdpr.report.ledger.evidence import Evidence
+from cdpr.report.ledger.judge import measure_final_accuracy
 from cdpr.report.ledger.page import make_ledger, write_claims
-from cdpr.report.ledger.training import measure_final_accuracy
 from cdpr.report.ledger.verdict import Effect, directional
 from cdpr.report.methods import DATASETS
 from cdpr.report.paper import facts_folder, sample_prices
@@ -234,10 +234,11 @@ def test_directions(effect, verdict, unfit, incomplete):
 
 def test_an_effect_keeps_its_interval_in_order():
     for effect, expected in (
-        (Effect(1, -1, 2).toward("below"), (-1, -2, 1)), (Effect(1).toward("below"), (-1, np.nan, np.nan)),
+        (Effect(1, -1, 2).support({"side": "below"}), (-1, -2, 1)),
+        (Effect(1).support({"side": "below"}), (-1, np.nan, np.nan)),
         (Effect(1, 0, 2).minus(0.5), (0.5, -0.5, 1.5)), (Effect(1).minus(0.5), (0.5, np.nan, np.nan)),
-        (Effect(0.5, -1, 2).inside(3), (2.5, 1, 3)),  # zero may be the truth: it is the best that can be
-        (Effect(2, 1, 4).inside(3), (1, -1, 2)), (Effect(-2).inside(3), (1, np.nan, np.nan)),
+        (Effect(0.5, -1, 2).support({"within": 3}), (2.5, 1, 3)),  # zero may be the truth: it is the best that can be
+        (Effect(2, 1, 4).support({"within": 3}), (1, -1, 2)), (Effect(-2).support({"within": 3}), (1, np.nan, np.nan)),
     ):  # fmt: skip
         np.testing.assert_equal(tuple(effect), expected)
 
@@ -268,8 +269,8 @@ def test_synthetic_cases_reproduce_nothing_and_no_figure_is_compared(synthetic):
 
 def test_differences_are_those_of_the_paired_table(results):
     evidence = Evidence(SYNTHETIC, results)
-    one, two = (evidence.results.method(name) for name in ("cdpr", "grpo"))
-    paired = evidence.results.change(one, two, "private", "greedy")
+    one, two = (evidence.method(name) for name in ("cdpr", "grpo"))
+    paired = evidence.change(one, two, "private", "greedy")
     (entry,) = judged(SYNTHETIC, results, {"kind": "compare", "of": "cdpr", "than": "grpo", "metric": "accuracy",
                                            "on": "private", "side": "above"})  # fmt: skip
     ends = [paired[f"accuracy{end}"] for end in ("", "_low", "_high")]

@@ -5,10 +5,11 @@ Nothing here reads results. The workflow asks these functions which evaluations 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..settings import AgentEntry, ModelEntry, Settings, TrainedRun, datasets, judging_models, model_of, why_not_run
 from ..settings.variants import job_of, labels_of, seeds_of, variants, why_not_trained
@@ -196,6 +197,11 @@ def with_common_seeds(methods: Sequence[Method]) -> list[Method]:
     trained = [method for method in methods if method.group == TRAINED and method.runs]
     fewest = min((len(method.runs) for method in trained), default=0)
     return [replace(method, runs=method.runs[:fewest]) if method in trained else method for method in methods]
+
+
+def unique_runs(entries: Iterable[Any]) -> tuple[str, ...]:
+    """Return the ``runs`` of methods, curves or comparisons, each name once, in their order."""
+    return tuple(dict.fromkeys(run for entry in entries for run in entry.runs))
 
 
 def backbone(settings: Settings) -> str:

@@ -60,7 +60,7 @@ class Results:
         check_prices(self.folder, self.datasets)
         # Several tables show the same means: each file is read once, and each bootstrap is drawn once.
         self.read_evaluation = cache(read_evaluation)
-        self._estimates = cache(self._compute_estimates)
+        self.estimates = cache(self._compute_estimates)
         self._diverged_at = cache(partial(diverged_at, self.folder))
 
     @property
@@ -69,8 +69,11 @@ class Results:
         return list(dict.fromkeys(self.settings.evaluation.decodings))
 
     def method(self, name: str) -> Method:
-        """Return the method of this name. Raises KeyError where ``methods`` has none."""
-        return {method.name: method for method in self.methods}[name]
+        """Return the method of this name, an agent or trained variant. Raises NotMeasured for an unknown name."""
+        methods = {method.name: method for method in self.methods}
+        if name not in methods:
+            raise NotMeasured(f"this configuration has no agent or variant {name!r}")
+        return methods[name]
 
     def path(self, run: str, dataset: str) -> Path:
         """Return the path of the file with the evaluation of a run (``cdpr-seed0``) on a data set. It may not exist."""
@@ -125,7 +128,7 @@ class Results:
             "learned": method.learned,
         }  # fmt: skip
         try:
-            row |= self._estimates(method, dataset, decoding)
+            row |= self.estimates(method, dataset, decoding)
         except NotMeasured as error:
             return row | {"status": error.reason, "reason": error.reason, "missing": error.missing}
         del row["draws"]  # a row holds what a table shows
@@ -141,7 +144,7 @@ class Results:
 
         Raises NotMeasured, and EvaluationError where the methods were evaluated on different cases.
         """
-        rows = [self._estimates(method, dataset, decoding) for method in methods]
+        rows = [self.estimates(method, dataset, decoding) for method in methods]
         # Check that the methods have the same cases: `by_run` raises where they differ. One run of each method will do,
         # since the same check of all its runs was made when its estimates were computed.
         first_runs = [replace(method, runs=method.runs[:1]) for method in methods]
@@ -160,7 +163,7 @@ class Results:
         missing_by_reason = {row["reason"]: row["missing"] for row in summaries if "reason" in row}  # each reason once
         if missing_by_reason:
             raise NotMeasured("; ".join(missing_by_reason), ", ".join(filter(None, missing_by_reason.values())))
-        return average([self._estimates(method, single, decoding) for single in AVERAGED])
+        return average([self.estimates(method, single, decoding) for single in AVERAGED])
 
     def _estimates_on(self, method: Method, dataset: str, decoding: str) -> Row:
         """Return every metric of a method on one data set, with interval and bootstrap ``draws``, as columns of a row.

@@ -12,17 +12,16 @@ import numpy as np
 from ...evaluation.metrics import METRICS
 from ...settings import Settings, labels_of, sweeps, variants
 from ..curves import Curves, read_curves
-from ..methods import AVERAGE, DATASETS, Method, is_synthetic, main_methods, variant_method, with_common_seeds
+from ..methods import AVERAGE, DATASETS, is_synthetic, main_methods, unique_runs, variant_method, with_common_seeds
 from ..results import NotMeasured, Results, datasets_behind
-from ..table import Row
-from .verdict import Comparison, Effect, unique_runs
+from .verdict import Comparison, Effect
 
 # The language model that the paper trains.
 BACKBONE = "Qwen3-4B-Instruct-2507"
 
 
-class Evidence:
-    """Evaluations and training curves in a results folder, as claims need them.
+class Evidence(Results):
+    """The evaluations of all methods that claims are about, with the main ``decoding``, and their training curves.
 
     In the methods, ``on`` is the name of a data set, or ``average``. Raises ProvenanceError where results do not belong
     together.
@@ -33,16 +32,9 @@ class Evidence:
         names = {*labels_of(settings, "ablations"), *labels_of(settings, "training_efficiency")}
         names.update(*(points.values() for points in sweeps(settings, "sensitivity").values()))
         further = [variant_method(settings, name) for name in variants(settings) if name in names]
-        self.settings, self.decoding = settings, settings.evaluation.decodings[0]
-        self.results = Results(settings, results, list(dict.fromkeys([*main_methods(settings), *further])))
-        self._read_curves = cache(partial(read_curves, self.results.folder))
-
-    def method(self, name: str) -> Method:
-        """Return the method of this name, an agent or trained variant. Raises NotMeasured for an unknown name."""
-        try:
-            return self.results.method(name)
-        except KeyError:
-            raise NotMeasured(f"this configuration has no agent or variant {name!r}") from None
+        super().__init__(settings, results, list(dict.fromkeys([*main_methods(settings), *further])))
+        self.decoding = settings.evaluation.decodings[0]
+        self._read_curves = cache(partial(read_curves, self.folder))
 
     def why_not_comparable(self, on: str) -> str:
         """Say why our results on a data set cannot be compared with the paper's numbers: other cases, another scale,
@@ -66,14 +58,6 @@ class Evidence:
             return "not the authors' cases: their private data set is theirs alone; the figure is of it"
         return "" if self.settings.tier == "paper" else f"tier {self.settings.tier}; the figure is of the paper's scale"
 
-    def summary(self, method: Method, dataset: str) -> Row:
-        """Return the results of a method on a data set with the main decoding (:meth:`Results.summary`). Raises
-        NotMeasured where they are missing."""
-        row = self.results.summary(method, dataset, self.decoding)
-        if "reason" in row:
-            raise NotMeasured(row["reason"])
-        return row
-
     def compare(self, names: Sequence[str], metric: str, on: str, statistic: str = "difference") -> Comparison:
         """Compare a metric of one or two methods on the same resampled cases, in the units of the printed tables
         (accuracy in %). All trained methods count with the same number of seeds.
@@ -86,8 +70,9 @@ class Evidence:
         and EvaluationError where the methods were evaluated on different cases.
         """
         methods = with_common_seeds([self.method(name) for name in names])
-        rows = {dataset: [self.summary(method, dataset) for method in methods] for dataset in datasets_behind(on)}
-        all_metrics = self.results.samples(methods, on, self.decoding)  # [1 + resamples, methods, metrics]
+        rows = {dataset: [self.estimates(method, dataset, self.decoding) for method in methods]
+                for dataset in datasets_behind(on)}  # fmt: skip
+        all_metrics = self.samples(methods, on, self.decoding)  # [1 + resamples, methods, metrics]
         samples = all_metrics[:, :, list(METRICS).index(metric)] * METRICS[metric].factor
         first, second = samples[:, 0], samples[:, -1]  # the same where there is one method
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -105,7 +90,7 @@ class Evidence:
         return Comparison(
             Effect.of_samples(values), " against ".join(means), unit, right,
             counts[0] if on in rows else "+".join(map(str, counts)), unique_runs(methods),
-            self.results.why_void(methods, on, self.decoding), samples=samples,
+            self.why_void(methods, on, self.decoding), samples=samples,
         )  # fmt: skip
 
     def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
@@ -116,7 +101,7 @@ class Evidence:
         that of a whole training.
         """
         methods = with_common_seeds([self.method(name) for name in names])
-        if diverged := self.results.divergences(unique_runs(methods)):
+        if diverged := self.divergences(unique_runs(methods)):
             raise NotMeasured(f"{', '.join(diverged)}: nothing can be said of the end of training")
         curves = [self._read_curves(method, metrics, prefix) for method in methods]
         if missing := dict.fromkeys(name for curve in curves for name in curve.missing):

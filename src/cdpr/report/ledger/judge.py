@@ -1,28 +1,43 @@
-"""The verdict on a claim of the paper, from the results of this pipeline."""
+"""The verdict on a claim of the paper, from the results of this pipeline.
+
+Intervals over test cases are those of the tables. Intervals of training times and tokens are Student's over training
+seeds, since training has no cases to resample; those of final accuracy resample seeds and validation cases. Simulated
+raters are no physicians: their scores support a claim's direction at most, and the verdict says so.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from ...costs import price_of
 from ...evaluation.metrics import METRICS
-from ...evaluation.significance import wilson_interval
-from ...settings import job_of, labels_of, sweeps, value_at
-from ..curves import final_verdicts
-from ..methods import AGENTS, AVERAGE, DATASETS
+from ...evaluation.significance import crossed_bootstrap, percentile_interval, wilson_interval
+from ...settings import Settings, job_of, labels_of, sweeps, value_at
+from ...study.analysis import Analysis, Interval
+from ...study.ratings import PHYSICIAN
+from ...study.rubric import dimensions
+from ..curves import Curves, final_verdicts
+from ..methods import AGENTS, AVERAGE, DATASETS, IN_DOMAIN, unique_runs
 from ..paper import printed_rows
 from ..results import NotMeasured
 from .claims import Claim
 from .evidence import Evidence
-from .study import judge_study
-from .training import judge_training, measure_final_accuracy
 from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, SETUP, Comparison, Effect, Verdict, judge_comparisons
 
 # How many seeds a value of a swept setting needs to be called the best (a peak), and how many each of the other values.
 LEAST_SEEDS_OF_PEAK, LEAST_SEEDS_OF_OTHERS = 3, 2
+# Final accuracies of fewer seeds, or of seeds that do not differ, have no interval over trainings.
+LEAST_FINAL_SEEDS = 3
+# What is spent in training, by what the claim compares: its name, unit, decimals, and a caveat.
+_SPENT = {
+    "seconds": ("training time", "s", 1, "; of the processor on a CPU (all threads), by the clock on a GPU"),
+    "tokens": ("tokens generated in training", "tokens", 0, ""),
+}
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -34,7 +49,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
         verdict = _JUDGES[claim["kind"]](claim, evidence)
     except NotMeasured as error:
         return Verdict(verdict=NOT_RUN, why=str(error).removeprefix("not run: "))  # the verdict itself says this
-    if diverged := ", ".join(evidence.results.divergences(verdict.runs)):
+    if diverged := ", ".join(evidence.divergences(verdict.runs)):
         verdict.why += f"; {diverged} (evaluated with the weights before)"
     return verdict
 
@@ -96,7 +111,7 @@ def _measure_on_paper_cases(claim: Claim, names: Sequence[str], evidence: Eviden
     ours = replace(ours, void=ours.void if "one seed" in ours.void else "")
     if len(names) > 1:
         return ours
-    row, factor = evidence.summary(evidence.method(names[0]), on), METRICS[metric].factor
+    row, factor = evidence.estimates(evidence.method(names[0]), on, evidence.decoding), METRICS[metric].factor
     return replace(ours, measured=Effect(*(row[f"{metric}{end}"] * factor for end in ("", "_low", "_high"))))
 
 
@@ -104,7 +119,7 @@ def _measure_final_accuracy(claim: Claim, names: Sequence[str], evidence: Eviden
     """Return the accuracy of the last validation in %, with its interval over seeds and validation cases. Raises
     NotMeasured where results are missing."""
     (curve,) = evidence.curves(names, "accuracy")
-    verdicts = final_verdicts(evidence.results.folder, curve.runs)
+    verdicts = final_verdicts(evidence.folder, curve.runs)
     return measure_final_accuracy(verdicts, evidence.settings, unit="%", n=verdicts.shape[1], runs=curve.runs)
 
 
@@ -141,7 +156,7 @@ def judge_superlative(claim: Claim, evidence: Evidence) -> Verdict:
         least = {name: LEAST_SEEDS_OF_PEAK if name == of else LEAST_SEEDS_OF_OTHERS for name in points.values()}
         few = [name for name, seeds in least.items() if len(evidence.method(name).runs) < seeds]
     else:  # without `among`, the rivals are the rows of the paper's Table 1
-        names = claim.get("among") or [method.name for method in evidence.results.methods if method.paper]
+        names = claim.get("among") or [method.name for method in evidence.methods if method.paper]
         cells, noun = [(name, on) for name in names], "rows"
     rivals = [cell for cell in cells if cell != (of, on)]
     here, comparisons = evidence.compare([of], claim["metric"], on), []
@@ -167,6 +182,207 @@ def judge_superlative(claim: Claim, evidence: Evidence) -> Verdict:
     return verdict
 
 
+# Training
+
+
+def judge_training(claim: Claim, evidence: Evidence) -> Verdict:
+    """Compare two trainings by time, tokens or final accuracy, or two parts of the tokens of one training. Returns the
+    verdict. Raises NotMeasured where results are missing."""
+    compare = {"final_accuracy": _compare_final_accuracy, "probes": _compare_probes}.get(claim["by"], _compare_spent)
+    comparison = compare(claim, evidence)
+    # A ratio (of probes to continuations) is compared with `times`, a difference (all else) with zero.
+    support = comparison.measured.minus(claim.get("times", 0.0)).support(claim)
+    return judge_comparisons([replace(comparison, support=support)], evidence.why_not_comparable(IN_DOMAIN))
+
+
+def over_seeds(values: np.ndarray) -> Effect:
+    """Return the mean of values [seeds] with Student's 95% interval over seeds; for a single seed the ends of the
+    interval are NaN."""
+    if len(values) < 2:
+        return Effect(float(values.mean()))
+    from scipy.special import stdtrit
+
+    mean = float(values.mean())
+    half_width = float(stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values)))
+    return Effect(mean, mean - half_width, mean + half_width)
+
+
+def _compare_spent(claim: Claim, evidence: Evidence) -> Comparison:
+    """Return the seconds or tokens that the training of the variant ``of`` takes minus those of ``than``, with their
+    interval. With ``nearer_to``, it is the distance of ``of`` from this third variant minus the distance of ``than``.
+
+    Raises NotMeasured where results are missing, or where a training reaches the accuracy in question at its start.
+    """
+    share = claim.get("share", 0.95)
+    curves = evidence.curves([claim[name] for name in ("of", "than", "nearer_to") if name in claim], "accuracy")
+    spent = [_spent_until(curve, claim["by"], share) for curve in curves]
+    if any(np.any(values <= 0) for values in spent):
+        raise NotMeasured(f"validation accuracy is at {100 * (share or 1):g}% of its final value from the start: "
+                          "times to it tell nothing")  # fmt: skip
+    first, second, *nearer_to = spent  # of two or three variants
+    if nearer_to:
+        first, second = abs(first - nearer_to[0]), abs(second - nearer_to[0])
+    until = "to the last iteration" if share is None else f"to {100 * share:g}% of the final accuracy"
+    noun, unit, decimals, caveat = _SPENT[claim["by"]]
+    text = f"{noun} {until}, {_labelled(curves, spent, decimals)} {unit}{caveat}"
+    return Comparison(over_seeds(first - second), text, unit, runs=unique_runs(curves))
+
+
+def _spent_until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
+    """Return the seconds or tokens (``axis``) of training, an array [seeds], until validation accuracy first reaches
+    the fraction ``share`` of its final value; until the end where ``share`` is None."""
+    spent, accuracy = curve.values[axis], curve.values["accuracy"]
+    if share is None:
+        return spent[:, -1]
+    has_reached = accuracy >= share * accuracy[:, -1:]  # [seeds, points]
+    first_point = has_reached.argmax(axis=1)  # for each seed, the first point with True
+    return spent[np.arange(len(spent)), first_point]
+
+
+def _compare_final_accuracy(claim: Claim, evidence: Evidence) -> Comparison:
+    """Return the final validation accuracy of ``of`` minus that of ``than``, in percentage points, with its interval.
+    Raises NotMeasured where results are missing."""
+    curves = evidence.curves([claim["of"], claim["than"]], "accuracy")
+    first, second = (final_verdicts(evidence.folder, curve.runs) for curve in curves)
+    text = f"final validation accuracy, {_labelled(curves, [100 * first, 100 * second], 2)} %"
+    return measure_final_accuracy(first - second, evidence.settings, text=text, unit="points", runs=unique_runs(curves))
+
+
+def measure_final_accuracy(verdicts: np.ndarray, settings: Settings, **fields: Any) -> Comparison:
+    """Return the mean of ``verdicts`` [seeds, validation cases] (1 right, 0 wrong, or differences of these), in %, with
+    its 95% interval over seeds and cases. ``fields`` are further fields of the returned comparison.
+
+    It supports no conclusion (``void``) with fewer than :data:`LEAST_FINAL_SEEDS` seeds, or where all seeds have the
+    same mean.
+    """
+    value = 100 * float(verdicts.mean())
+    if len(verdicts) < LEAST_FINAL_SEEDS:
+        return Comparison(Effect(value), void=f"fewer than {LEAST_FINAL_SEEDS} seeds of final accuracy", **fields)
+    seeds_differ = np.ptp(verdicts.mean(axis=1)) > 0
+    void = "" if seeds_differ else "the seeds end with the same accuracy: their spread is not known"
+    one_metric = verdicts[:, :, None]  # [seeds, cases, metrics]
+    draws = crossed_bootstrap(one_metric, settings.evaluation.bootstrap, settings.evaluation.seed)[:, 0]
+    return Comparison(Effect(value, *percentile_interval(100 * draws)), void=void, **fields)
+
+
+def _compare_probes(claim: Claim, evidence: Evidence) -> Comparison:
+    """Return the ratio of two parts of the tokens that the training of the variant ``of`` generated: those that sample
+    next actions (probes) over those that continue episodes. Raises NotMeasured where results are missing, or no episode
+    was continued."""
+    (curve,) = evidence.curves([claim["of"]], "probe_tokens", "continuation_tokens", prefix="credit/")
+    # By seed, over all steps.
+    probes, continuations = (curve.values[f"{name}_tokens"].sum(axis=1) for name in ("probe", "continuation"))
+    if np.any(continuations == 0):
+        raise NotMeasured("no continuations were generated: there is nothing to hold probes against")
+    text = (f"tokens generated in training, probes {probes.mean():.0f} against continuations "
+            f"{continuations.mean():.0f}, to be {claim['side']} {claim['times']:g} times")  # fmt: skip
+    return Comparison(over_seeds(probes / continuations), text, "ratio", runs=curve.runs)
+
+
+def _labelled(curves: list[Curves], values: list[np.ndarray], decimals: int) -> str:
+    """Return the mean of each variant's ``values`` as text: ``CDPR 31.2 against GRPO 25.0``."""
+    means = (f"{curve.method.label} {mean.mean():.{decimals}f}" for curve, mean in zip(curves, values, strict=True))
+    return " against ".join(means)
+
+
+# The expert study
+
+
+def judge_study(claim: Claim, evidence: Evidence) -> Verdict:
+    """Compare scores of the study with each other, or the agreement of its raters with a number. Returns the verdict.
+    Raises NotMeasured where nothing was rated, or a score is undefined."""
+    path = evidence.folder / "study" / "analysis.json"
+    if not path.exists():
+        raise NotMeasured("missing: study/analysis.json (snakemake expert_study)")
+    analysis = Analysis.read(path)
+    if not analysis.kind:
+        raise NotMeasured("no physician has rated yet: the forms are in study/forms")
+    if claim["asks"] == "above":
+        comparisons = _compare_two(claim, analysis, evidence)
+    elif claim["asks"] == "agreement":
+        comparisons = [_compare_agreement(claim, analysis)]
+    else:
+        names = (claim["dimension"],) if "dimension" in claim else dimensions()
+        weakest = min(names, key=lambda name: _effect(analysis.lead, name).value)
+        has_test = analysis.comparison(weakest, analysis.next_best(weakest)) is not None
+        if claim["asks"] == "leads" and not has_test:  # the verdict rests on the smallest lead
+            raise NotMeasured("no state has scores of both methods")
+        comparisons = [_compare_lead(claim, analysis, name) for name in names]
+    simulated = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
+    unlike_paper = simulated or evidence.why_not_comparable(AVERAGE)
+    rated, left_out = len(analysis.runs), len(analysis.left_out)
+    is_complete = claim["asks"] == "agreement" or not left_out  # agreement is about the raters, not the methods
+    incomplete = "" if is_complete else f"{rated} of {rated + left_out} methods were rated"
+    return judge_comparisons(comparisons, unlike_paper, incomplete)
+
+
+def _compare_lead(claim: Claim, analysis: Analysis, name: str) -> Comparison:
+    """Compare our lead on a dimension, the distance of our mean score from that of the best baseline, with zero; and
+    where the claim is that it is the largest lead, also with our largest lead on another dimension: then the support is
+    the one of the two whose interval begins lower. Raises NotMeasured where a lead is undefined."""
+    lead, baseline = _effect(analysis.lead, name), analysis.next_best(name)
+    test, scores = analysis.comparison(name, baseline), analysis.scores[name]
+    # An undefined mean is shown as 0.
+    ours, other = (scores[run].value or 0 for run in (analysis.ours, baseline))
+    text = f"{name.replace('_', ' ')}: {ours:.2f} against {baseline} {other:.2f}"
+    text += f", Holm-adjusted p {test['holm']:.2g}" if test else ""
+    comparison = _comparison(analysis, lead, text)
+    if claim["asks"] == "leads":
+        return comparison
+    excess = _effect(analysis.ahead, name)
+    # The one whose interval begins lower; the excess where an interval has no ends (NaN compares as False).
+    support = lead if lead.low <= excess.low else excess
+    return replace(comparison, support=support, text=f"{text}; {excess.value:+.2f} above the largest other lead")
+
+
+def _compare_two(claim: Claim, analysis: Analysis, evidence: Evidence) -> list[Comparison]:
+    """Compare the mean scores of two methods on each of some dimensions. Returns a comparison per dimension. Raises
+    NotMeasured where a method was not rated.
+
+    The analysis has an interval for each mean, but none for their difference. So the interval of the difference goes
+    from the low end of the first minus the high end of the second to the high end of the first minus the low end of the
+    second, which is too wide rather than too narrow.
+    """
+    # The rated run of each method, whose name is ours or the paper's.
+    rated = {name: run for method in evidence.methods for run in method.runs if run in analysis.runs
+             for name in (method.name, method.paper)}  # fmt: skip
+    if missing := [claim[field] for field in ("of", "than") if claim[field] not in rated]:
+        raise NotMeasured(f"{', '.join(missing)} was not rated")
+    runs, comparisons = (rated[claim["of"]], rated[claim["than"]]), []
+    for name in claim["on_dimensions"]:
+        first, second = (_effect(analysis.scores[name], run) for run in runs)
+        difference = Effect(first.value - second.value, first.low - second.high, first.high - second.low)
+        text = f"{name}: {first.value:.2f} against {second.value:.2f}"
+        comparisons.append(replace(_comparison(analysis, difference, text), runs=runs))
+    return comparisons
+
+
+def _compare_agreement(claim: Claim, analysis: Analysis) -> Comparison:
+    """Compare the lowest alpha of any dimension with the number in the claim. Raises NotMeasured where an alpha is
+    undefined."""
+    lowest, name = min((_effect(analysis.alpha, name), name) for name in dimensions())
+    comparison = _comparison(analysis, lowest, f"lowest on {name.replace('_', ' ')}")
+    return replace(comparison, support=lowest.minus(claim["value"]), unit="alpha")
+
+
+def _comparison(analysis: Analysis, effect: Effect, text: str) -> Comparison:
+    """Return a comparison of scores over all rated runs. The ``effect``, in points of the rating scale, is both what
+    was measured and how far it supports the claim."""
+    return Comparison(effect, text, "points", n=analysis.states, runs=analysis.runs, support=effect)
+
+
+def _effect(intervals: Mapping[str, Interval], name: str) -> Effect:
+    """Return the interval ``intervals[name]`` of the analysis as an effect. Raises NotMeasured where it is missing or
+    undefined."""
+    estimate = intervals.get(name)
+    if estimate is None or estimate.value is None:
+        raise NotMeasured("it is undefined: one method or nothing was rated, nothing twice, or all scores are alike")
+    return Effect(estimate.value, *(math.nan if end is None else end for end in (estimate.low, estimate.high)))
+
+
+# The setup
+
+
 def judge_setup(claim: Claim, evidence: Evidence) -> Verdict:
     """Compare a value of the setup with that of the claim, as texts. Returns the verdict `as stated` or `set
     otherwise`. Raises NotMeasured for a claim about numbers of cases where our cases are not the paper's, or were not
@@ -180,13 +396,13 @@ def _find_value(claim: Claim, evidence: Evidence) -> tuple[Any, str]:
     """Return the value of the setup that a claim is about, and a sentence that describes it. The claim's ``what`` says
     which value. For ``settings``, a dict of several, the sentence names those that differ from the claim, or all where
     none does. Raises as :func:`judge_setup`."""
-    settings, names, methods = evidence.settings, claim.get("names", ()), evidence.results.methods
+    settings, names, methods = evidence.settings, claim.get("names", ()), evidence.methods
     match claim["what"]:
         case "cases":
             if reason := evidence.why_other_cases(names[0]):
                 raise NotMeasured(reason.replace("figure is", "number is"))  # the paper's number of cases
             # All methods have the same cases; counted are those of the policy before training.
-            cases = evidence.summary(evidence.method("warm_start"), names[0])["n"]
+            cases = evidence.estimates(evidence.method("warm_start"), names[0], evidence.decoding)["n"]
             return cases, f"{cases} test cases were evaluated"
         case "settings":
             values = {name: value_at(settings, name) for name in claim["value"]}

@@ -59,7 +59,7 @@ def make_ledger(
     headline, counts = count_verdicts(judged)
     return Ledger(
         tier=settings.tier, marks=tier_mark(settings), decoding=evidence.decoding, headline=headline, counts=counts,
-        judges=tuple(evidence.results.judging_notes()), claims=judged,
+        judges=tuple(evidence.judging_notes()), claims=judged,
     )  # fmt: skip
 
 

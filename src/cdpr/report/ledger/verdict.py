@@ -6,7 +6,7 @@ paper's backbone model and a language model as judge. Elsewhere its verdict is `
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, isnan, nan
 from pathlib import Path
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ...evaluation.significance import percentile_interval
 from ...settings import Settings, seeds_of_runs
+from ..methods import unique_runs
 from ..provenance import ProvenanceError, check_tier
 from ..table import interval
 
@@ -45,25 +46,16 @@ class Effect(NamedTuple):
         """Return the effect minus a fixed amount."""
         return Effect(self.value - amount, self.low - amount, self.high - amount)
 
-    def toward(self, side: str) -> "Effect":
-        """Return the effect such that it is positive where it is on the claimed ``side`` of zero: itself for ``above``,
-        its negative for ``below``."""
-        return Effect(-self.value, -self.high, -self.low) if side == "below" else self
-
-    def inside(self, margin: float) -> "Effect":
-        """Return ``margin`` minus the absolute value of the effect, with its interval. It is positive where the effect
-        is between ``-margin`` and ``margin``."""
-        sizes = abs(self.low), abs(self.high)
-        # The smallest absolute value in the interval.
-        smallest_size = 0.0 if self.low <= 0 <= self.high else min(sizes)
-        return Effect(margin - abs(self.value), margin - max(sizes), margin - smallest_size)
-
     def support(self, claim: Mapping[str, Any]) -> "Effect":
         """Return how far this difference is on the side that ``claim`` says; positive where the claim holds. The claim
-        has a ``side`` with a ``margin``, or says that the difference is ``within`` a limit."""
+        has a ``side`` (``above`` or ``below`` zero) with a ``margin``, or says that the difference is ``within`` a
+        limit of zero."""
         if "within" in claim:
-            return self.inside(claim["within"])
-        return self.toward(claim["side"]).minus(claim.get("margin", 0.0))
+            limit, ends = claim["within"], (abs(self.low), abs(self.high))
+            smallest = 0.0 if self.low <= 0 <= self.high else min(ends)  # the smallest absolute value in the interval
+            return Effect(limit - abs(self.value), limit - max(ends), limit - smallest)
+        difference = Effect(-self.value, -self.high, -self.low) if claim["side"] == "below" else self
+        return difference.minus(claim.get("margin", 0.0))
 
     @classmethod
     def of_samples(cls, samples: np.ndarray) -> "Effect":
@@ -152,11 +144,6 @@ class Comparison:
         seeds = tuple(sorted(set(seeds_of_runs(runs))))
         return Verdict(verdict=verdict, why=why, measured=measured, low=low, high=high, unit=self.unit, k=self.k,
                        n=self.n, seeds=seeds, runs=runs)  # fmt: skip
-
-
-def unique_runs(entries: Iterable[Any]) -> tuple[str, ...]:
-    """Return the ``runs`` of methods, curves or comparisons, each name once, in their order."""
-    return tuple(dict.fromkeys(run for entry in entries for run in entry.runs))
 
 
 def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "", incomplete: str = "") -> Verdict:
