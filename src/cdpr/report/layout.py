@@ -1,6 +1,6 @@
 """Tables as ``tables.yaml`` declares them: columns, caption and notes, whose words in braces are filled in."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -10,18 +10,6 @@ from ..settings import Settings
 from . import comparisons
 from .methods import tier_mark
 from .table import Column, Row, Sheet, Table
-
-# Words that every declaration can use in braces, computed from settings and decoding. A word is computed only where it
-# is used, since a table can read only the settings that its stage declares.
-_WORDS: dict[str, Callable[[Settings, str], str]] = {
-    "decoding": lambda settings, decoding: decoding,
-    "Decoding": lambda settings, decoding: decoding.capitalize(),
-    "mark": lambda settings, decoding: tier_mark(settings),
-    "Mark": lambda settings, decoding: tier_mark(settings)[0].upper() + tier_mark(settings)[1:],
-    "cost_unit": lambda settings, decoding: f"{settings.utility.cost_unit_usd:g}",
-    "warning": lambda settings, decoding: "" if settings.tier == "paper" else _NOT_COMPARABLE,
-}
-_NOT_COMPARABLE = "; not comparable with the synthetic tier"
 
 
 @cache
@@ -81,8 +69,8 @@ def table(
     table). Returns its heading and the table.
 
     ``columns`` are added after the declared ones, and ``decoding`` is that of the results. The braces of heading,
-    caption, label and notes are filled by ``words``, by :data:`_WORDS`, and by the texts that ``tables.yaml`` declares
-    as ``words`` for several tables. Of the notes
+    caption, label and notes are filled by ``words``, by :func:`_shared_words`, and by the texts that ``tables.yaml``
+    declares as ``words`` for several tables. Of the notes
 
     - one that is only ``{word}``, where the word is a list, becomes a note for each item of the list;
     - one with ``if`` is left out where the word that ``if`` names is empty or zero;
@@ -90,26 +78,29 @@ def table(
     """
     group, _, table_name = name.partition(".")
     declared = _declared()[group][table_name]
-    # Only what is used is computed: the shared texts whose names the declaration has in braces, and the words of _WORDS
-    # whose names it or these shared texts have in braces. (f"{{{word}}}" is the name in braces.)
-    shared = {word: text for word, text in _declared()["words"].items() if f"{{{word}}}" in str(declared)}
-    used = [word for word in _WORDS if f"{{{word}}}" in f"{declared} {shared}"]
-    words = {word: _WORDS[word](settings, decoding) for word in used} | words
-    words |= {word: text.format(**words) for word, text in shared.items()}
+    words = _shared_words(settings, decoding) | words
+    words |= {word: text.format(**words) for word, text in _declared()["words"].items()}
     heading, caption, label = (declared.get(field, "").format(**words) for field in ("heading", "caption", "label"))
     all_columns = [column for entry in declared.get("columns", ()) for column in _declared_columns(entry, words)]
-    all_columns += columns
     table_notes: list[str] = []
     for note in declared.get("notes", ()):
         if isinstance(note, dict):
             note = note["text"] if words[note["if"]] else ""
         value = words.get(note.strip("{}"))  # found only where the whole note is one word in braces
         table_notes += value if isinstance(value, list) else [note.format(**words)]
-    return heading, Table(
-        all_columns, rows, caption, notes=[note for note in table_notes if note],
-        label=f"tab:{label}" if label else "", by=declared.get("by", ""), wide=declared.get("wide", True),
-        long=declared.get("long", False),
-    )  # fmt: skip
+    options = {name: declared[name] for name in ("by", "wide", "long") if name in declared}
+    return heading, Table([*all_columns, *columns], rows, caption, notes=[note for note in table_notes if note],
+                          label=f"tab:{label}" if label else "", **options)  # fmt: skip
+
+
+def _shared_words(settings: Settings, decoding: str) -> dict[str, str]:
+    """Return the words that every declaration can use in braces."""
+    mark = tier_mark(settings)
+    return {
+        "decoding": decoding, "Decoding": decoding.capitalize(), "mark": mark, "Mark": mark[0].upper() + mark[1:],
+        "cost_unit": f"{settings.utility.cost_unit_usd:g}",
+        "warning": "" if settings.tier == "paper" else "; not comparable with the synthetic tier",
+    }  # fmt: skip
 
 
 def _declared_columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> Sequence[Column]:
