@@ -19,15 +19,15 @@ from cdpr.ingest.attrition import RULES, Attrition
 from cdpr.ingest.draft import build_summary, controlled, parse_summary, remove_leaks
 from cdpr.job import Job
 from cdpr.report import leak_control
-from cdpr.report.card_counts import (
+from cdpr.report.data_card import (
     FEWEST_PATIENTS,
     CardError,
     frequent_diagnoses,
     kind_of,
     leak_rows,
     read_report,
+    write_data_card,
 )
-from cdpr.report.data_card import write_data_card
 from cdpr.report.methods import notices
 from cdpr.settings import parse_settings
 

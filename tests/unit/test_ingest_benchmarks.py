@@ -23,7 +23,7 @@ from cdpr.ingest.flat_files import open_content
 from cdpr.ingest.leaks import STRICT
 from cdpr.ingest.private import FORMAT
 from cdpr.ingest.texts import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
-from cdpr.report.card_counts import kind_of
+from cdpr.report.data_card import kind_of
 from cdpr.settings import Settings, parse_settings
 
 AGENTCLINIC = Path(__file__).parents[3] / "shared" / "data" / "agentclinic" / "agentclinic_medqa.jsonl"

@@ -23,7 +23,7 @@ from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job, PageEntry
 from cdpr.pipeline.stages import STAGES
-from cdpr.report.card_counts import count_cases, data_card
+from cdpr.report.data_card import count_cases, data_card
 from cdpr.report.ledger.verdict import COUNTED, JudgedClaim, Ledger, count_verdicts, read_ledger
 from cdpr.report.methods import DATASETS, main_methods, page_methods
 from cdpr.report.page_runs import Records

@@ -17,8 +17,8 @@ from ..job import Job, PageEntry
 from ..records import KEY_TAG
 from ..settings import Settings
 from . import comparisons, layout, methods, templates
-from .card_counts import FEWEST_PATIENTS
 from .comparisons import ACCURACY, AEC, UTILITY
+from .data_card import FEWEST_PATIENTS
 from .documents import render
 from .ledger.verdict import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
