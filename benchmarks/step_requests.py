@@ -52,10 +52,11 @@ from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.load import merge
 from cdpr.training.algorithm import Context, Group, score_groups
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.duration import Behaviour, step_work
+from cdpr.training.verl.duration import Behaviour, step_values, step_work
+from cdpr.training.verl.tables import read_table
 
-USUAL = Behaviour()  # lengths with the paper's prompt
-OPENING, REPLY, RESULT = int(USUAL.opening), int(USUAL.reply), int(USUAL.result)
+USUAL: dict[str, float] = read_table("duration")["behaviour"]  # lengths with the paper's prompt
+OPENING, REPLY, RESULT = (int(USUAL[name]) for name in ("opening", "reply", "result"))
 REPLICAS = 8
 
 PAPER = {"candidates": 4, "continuations": 4, "horizon": 3, "samples": 8, "max_states": None}
@@ -96,7 +97,7 @@ class Call:
     @property
     def paper_sampled(self) -> int:
         """Tokens of the replies in the paper's style."""
-        return self.count * {"forced": int(USUAL.name), "scored": 0}.get(self.kind, REPLY)
+        return self.count * {"forced": int(USUAL["name"]), "scored": 0}.get(self.kind, REPLY)
 
 
 @dataclass
@@ -273,24 +274,24 @@ def measured_behaviour(rows: dict[str, dict[str, float]], trajectories: int) -> 
     ``trajectories`` episodes."""
     grpo, paper, ends, budget = rows["grpo"], rows["paper"], rows["H 0, K 16"], rows["budget 2"]
     children, fresh = ends["forced_states"], paper["credit/fresh"]
-    return replace(
-        USUAL,
-        turns=grpo["rollouts_replies"] / trajectories,
-        repeated=1 - paper["credit/states"] / rows["unshared"]["credit/states"],
-        selected=paper["credit/selected_share"],
-        examinations=children / (paper["credit/states"] * paper["credit/selected_share"]),
-        drawn=fresh / (PAPER["continuations"] * children),
-        goes_on=(paper["continuations_replies"] / fresh - 0.75) ** 0.5 - 0.5,  # 1 + g + g^2 replies with a horizon of 3
-        visits=2 * trajectories / (budget["credit/states"] * budget["credit/selected_share"]),
-    )
+    return USUAL | {
+        "turns": grpo["rollouts_replies"] / trajectories,
+        "repeated": 1 - paper["credit/states"] / rows["unshared"]["credit/states"],
+        "selected": paper["credit/selected_share"],
+        "examinations": children / (paper["credit/states"] * paper["credit/selected_share"]),
+        "drawn": fresh / (PAPER["continuations"] * children),
+        # A continuation has 1 + g + g^2 replies with a horizon of 3.
+        "goes_on": (paper["continuations_replies"] / fresh - 0.75) ** 0.5 - 0.5,
+        "visits": 2 * trajectories / (budget["credit/states"] * budget["credit/selected_share"]),
+    }
 
 
 def planned(settings: Settings, behaviour: Behaviour) -> dict[str, float]:
     """The planner's figures under the names of :func:`count`."""
-    work = step_work(settings, behaviour)
+    work = step_work(step_values(settings, behaviour))
     counts = {"requests_with_n": sum(own.requests for own in work.values())}
     counts["prompt_tokens_case"] = sum(own.prompt for own in work.values())
-    lengths = {"probes": behaviour.reply, "continuations": behaviour.reply, "forced diagnoses": behaviour.name}
+    lengths = {"probes": behaviour["reply"], "continuations": behaviour["reply"], "forced diagnoses": behaviour["name"]}
     counts |= {
         f"{phase.split()[0]}_replies": own.tokens / lengths[phase] for phase, own in work.items() if phase in lengths
     }
@@ -334,7 +335,7 @@ def main() -> None:
             rows[name] |= {f"planned_{key}": value for key, value in plan.items()}
             shares = {key: round(value / max(1, rows[name].get(key, 0)), 2) for key, value in plan.items()}
             print(style, name, "planned / counted", shares)
-        for name, row in (rows | {"behaviour": vars(behaviour)}).items():
+        for name, row in (rows | {"behaviour": behaviour}).items():
             report |= {f"{style}, {name}, {key}": round(value, 4) for key, value in sorted(row.items())}
     if arguments.truth:
         report |= asyncio.run(

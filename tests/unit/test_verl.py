@@ -46,7 +46,7 @@ from cdpr.training.torch.warm_start import DemonstratedEpisode, Lessons, encode_
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check_settings, environment_variables, hydra_arguments, translate_settings
-from cdpr.training.verl.duration import Behaviour, estimate_step, step_work, steps_of
+from cdpr.training.verl.duration import behaviour_within, estimate_step, step_values, step_work, steps_of
 from cdpr.training.verl.launch import frozen_server
 from cdpr.training.verl.memory import memory_plan
 from cdpr.training.verl.session import (
@@ -57,6 +57,7 @@ from cdpr.training.verl.session import (
     reason_to_stop,
     translate_metrics,
 )
+from cdpr.training.verl.tables import read_table
 
 QWEN3_4B = {
     "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
@@ -629,7 +630,7 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     expected = 5e-5 if settings.training.verl.lora_rank else 5e-6
     assert settings.training.learning_rate == of_belief_gain == expected, "LoRA needs a higher one"
     server = memory_plan(parse_settings(merge(settings.model_dump(), {"policy": {"model": str(tmp_path)}}))).servers[-1]
-    usual = Behaviour.within(settings).episode
+    usual = step_values(settings, behaviour_within(settings))["episode"]
     assert server.tokens > usual * server.at_once / 4, "the frozen server's cache holds a fraction of what is open"
     [times] = re.findall(r"\na step, times GRPO +1\.0" + 4 * r" +([\d.]+)" + "\n", printed)
     assert float(times[1]) < float(times[0])
@@ -687,9 +688,10 @@ def test_the_plan_counts_what_the_simulation_counted(tmp_path, arm, change):
     """The planner's arithmetic from a policy's behaviour against the requests of that policy's episodes, which
     benchmarks/step_requests.py counts."""
     figures = json.loads(Path("docs/benchmarks/step_requests.json").read_text())
-    own = {key: figures[f"free_text, behaviour, {key}"] for key in vars(Behaviour())}
-    assert all(abs(own[key] / usual - 1) < 0.02 for key, usual in vars(Behaviour()).items() if key != "turns")
-    work = step_work(paper(tmp_path, credit=change), Behaviour(**own))
+    assumed = read_table("duration")["behaviour"]
+    own = {key: figures[f"free_text, behaviour, {key}"] for key in assumed}
+    assert all(abs(own[key] / usual - 1) < 0.02 for key, usual in assumed.items() if key != "turns")
+    work = step_work(step_values(paper(tmp_path, credit=change), own))
     counted = {key: figures[f"free_text, {arm}, {key}"] for key in ("sampled_tokens", "prompt_tokens_case")}
     assert sum(part.tokens for part in work.values()) == pytest.approx(counted["sampled_tokens"], rel=0.08)
     assert sum(part.prompt for part in work.values()) == pytest.approx(counted["prompt_tokens_case"], rel=0.1)
@@ -697,7 +699,8 @@ def test_the_plan_counts_what_the_simulation_counted(tmp_path, arm, change):
 
 def test_a_budget_and_scores_are_planned(tmp_path):
     usual = paper(tmp_path)
-    work, plan = step_work(usual, Behaviour()), estimate_step(usual)
+    work = step_work(step_values(usual, read_table("duration")["behaviour"]))
+    plan = estimate_step(usual)
     assert plan.work == work and plan.sum_of("requests") > work["continuations"].requests
     less = estimate_step(paper(tmp_path, credit={"max_states": 2}))
     assert less.seconds["continuations"] < plan.seconds["continuations"] / 2

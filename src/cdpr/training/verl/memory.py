@@ -1,5 +1,5 @@
-"""Estimates, before a training with verl starts, the GPU memory that it needs, and refuses one that does not fit. The
-numbers are upper bounds from the model's configuration, plus an allowance for libraries."""
+"""Estimates, before a training with verl starts, the GPU memory that it needs (``memory.yaml``). The numbers are upper
+bounds from the model's configuration, plus an allowance for libraries."""
 
 import json
 import math
@@ -12,13 +12,12 @@ from ...agents.policy import longest_sequence
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
 from ..training_run import uses_frozen_policy
+from .tables import add_quantities, evaluate, read_table
 
 GB = 1e9  # bytes
 ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and fragmentation
-_SLEEPING_SERVER = 1.5  # GB that a sleeping rollout server keeps: its CUDA context and graphs
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
 _MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
-_CHUNK = 1024  # tokens whose logits are in memory at the same time, at most
 
 
 class ModelSize(BaseModel):
@@ -112,47 +111,25 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of
     the servers. Raises SettingsError where the model's ``config.json`` is missing or of another kind of model."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
-    gpus, servers = verl.nodes * verl.gpus_per_node, _estimate_servers(settings, model)
-    # What every phase has: weights (4 bytes each) and Adam's two averages (8 bytes), divided among the GPUs. With LoRA
-    # only the adapters are trained, which are stored beside the model.
-    trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
-    stored = model.parameters + (trained if verl.lora_rank else 0)
-    resident = {"weights": 4 * stored / gpus / GB, "optimiser": 8 * trained / gpus / GB}
-    # A frozen server with ``beside`` or a ``url`` takes its share of the training GPUs (0: it runs elsewhere).
-    takes_share = uses_frozen_policy(settings) and (verl.frozen.url or verl.frozen.beside)
-    frozen = verl.frozen.memory * verl.gpu_memory_gb if takes_share else 0.0
-    always = {"frozen server": frozen, "allowance": ALLOWANCE}
-    logits_of_token = model.vocab * 10 / GB  # 10 bytes for each entry of the vocabulary, with what is computed from it
-    # While rollout servers generate, weights and optimiser may be in main memory (offload). Where an algorithm scores
-    # given replies, the logits of a prompt come on top of the server's share, because vLLM reserves none for them.
-    scores = algorithm_class(settings.training.algorithm).scoring_policies(settings)
-    rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
-    rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
-    rollout["logits"] = _CHUNK * logits_of_token if scores else 0.0
-    # While weights go to the server: its own weights (it has no cache yet), and all weights of the trainer in float32
-    # where FSDP gathers them on each GPU.
-    gathered = 4 * model.parameters / GB if gpus == 1 or verl.lora_rank else 0.0
-    woken_server = _SLEEPING_SERVER + servers[0].weights / servers[0].gpus
-    transfer = resident | {"working weights": gathered, "rollout server": woken_server} | always
-    transfer["optimiser"] = rollout["optimiser"]
-    # While the policy is updated: a forward and backward pass of one micro-batch of the longest trajectories, with
-    # gradient checkpointing. In bytes: the activations of one block in bfloat16 (for each token 34 a feature and 6 a
-    # hidden unit of its feed-forward layer, at most), and the inputs of every block.
-    tokens = micro_batch(settings) * longest
-    block_activations = tokens * (34 * model.hidden + 6 * model.intermediate)
-    block_inputs = tokens * 2 * model.hidden * model.layers
-    update = resident | {
-        # Of the trained weights, divided among the GPUs; and of embedding and output layer, which are not divided: in
-        # bfloat16, and their sum in float32.
-        "gradients": (4 * trained / gpus + (0 if verl.lora_rank else 8 * model.hidden * model.vocab)) / GB,
-        # Two blocks, and embedding and output layer, gathered in bfloat16.
-        "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,
-        "activations": (block_inputs + block_activations) / GB,
-        "logits": min(tokens, _CHUNK) * logits_of_token,
-        "rollout server": _SLEEPING_SERVER,
+    servers, table = _estimate_servers(settings, model), read_table("memory")
+    values = {
+        "verl": verl,
+        "model": model,
+        "longest": longest,
+        "gb": GB,
+        "gpus": verl.nodes * verl.gpus_per_node,
+        "micro_batch": micro_batch(settings),
+        "uses_frozen": uses_frozen_policy(settings),
+        "scores": algorithm_class(settings.training.algorithm).scoring_policies(settings),
+        "server_weights": servers[0].weights / servers[0].gpus,
+        "allowance": ALLOWANCE,
     }
-    phases = {"rollouts": rollout, "update": update | always, "weights to the server": transfer}
-    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest, phases, servers)
+    values = add_quantities(table["quantities"], values)
+    phases = {
+        phase: {purpose: evaluate(size, values) for purpose, size in sizes.items()}
+        for phase, sizes in table["phases"].items()
+    }
+    return MemoryPlan(model, values["gpus"], verl.gpu_memory_gb, longest, phases, servers)
 
 
 def micro_batch(settings: Settings) -> int:
