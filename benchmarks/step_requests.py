@@ -289,13 +289,12 @@ def measured_behaviour(rows: dict[str, dict[str, float]], trajectories: int) -> 
 def planned(settings: Settings, behaviour: Behaviour) -> dict[str, float]:
     """The planner's figures under the names of :func:`count`."""
     work = step_work(step_values(settings, behaviour))
-    counts = {"requests_with_n": sum(own.requests for own in work.values())}
-    counts["prompt_tokens_case"] = sum(own.prompt for own in work.values())
+    counts = {"requests_with_n": work.requests.sum(), "prompt_tokens_case": work.prompt.sum()}
     lengths = {"probes": behaviour["reply"], "continuations": behaviour["reply"], "forced diagnoses": behaviour["name"]}
     counts |= {
-        f"{phase.split()[0]}_replies": own.tokens / lengths[phase] for phase, own in work.items() if phase in lengths
+        f"{phase.split()[0]}_replies": work.tokens[phase] / lengths[phase] for phase in work.index if phase in lengths
     }
-    return counts | {"sampled_tokens": sum(own.tokens for own in work.values())}
+    return counts | {"sampled_tokens": work.tokens.sum()}
 
 
 def main() -> None:

@@ -449,7 +449,7 @@ def test_the_plan_of_belief_gain_holds_its_scoring(tmp_path):
     both, beliefs = step(options={"reading": "probability"}), step()
     assert (
         both.seconds["scoring"] == pytest.approx(1.5 * beliefs.seconds["scoring"])
-        and both.work["scoring"].prompt == 16 * 4 * 4 * 3 * 1650
+        and both.work.prompt["scoring"] == 16 * 4 * 4 * 3 * 1650
     )
     assert "scoring" not in estimate_step(paper(tmp_path, training={"algorithm": "grpo"})).seconds
 
@@ -693,20 +693,20 @@ def test_the_plan_counts_what_the_simulation_counted(tmp_path, arm, change):
     assert all(abs(own[key] / usual - 1) < 0.02 for key, usual in assumed.items() if key != "turns")
     work = step_work(step_values(paper(tmp_path, credit=change), own))
     counted = {key: figures[f"free_text, {arm}, {key}"] for key in ("sampled_tokens", "prompt_tokens_case")}
-    assert sum(part.tokens for part in work.values()) == pytest.approx(counted["sampled_tokens"], rel=0.08)
-    assert sum(part.prompt for part in work.values()) == pytest.approx(counted["prompt_tokens_case"], rel=0.1)
+    assert work.tokens.sum() == pytest.approx(counted["sampled_tokens"], rel=0.08)
+    assert work.prompt.sum() == pytest.approx(counted["prompt_tokens_case"], rel=0.1)
 
 
 def test_a_budget_and_scores_are_planned(tmp_path):
     usual = paper(tmp_path)
     work = step_work(step_values(usual, read_table("duration")["behaviour"]))
     plan = estimate_step(usual)
-    assert plan.work == work and plan.sum_of("requests") > work["continuations"].requests
+    assert plan.work.equals(work) and work.requests.sum() > work.requests["continuations"] > 0
     less = estimate_step(paper(tmp_path, credit={"max_states": 2}))
     assert less.seconds["continuations"] < plan.seconds["continuations"] / 2
     scored = estimate_step(paper(tmp_path, credit={"verdicts": "scored", "horizon": 0, "continuations": 1}))
-    assert "forced diagnoses" not in scored.seconds and scored.work["scoring"].tokens == 0
-    assert scored.work["scoring"].prompt > 500_000, "vLLM reads a scored prompt without its cache"
+    assert "forced diagnoses" not in scored.seconds and scored.work.tokens["scoring"] == 0
+    assert scored.work.prompt["scoring"] > 500_000, "vLLM reads a scored prompt without its cache"
 
 
 def test_many_short_texts_take_as_long_as_their_arithmetic(tmp_path):

@@ -15,37 +15,42 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class _Norm(nn.Module):
-    """RMS norm over the last dimension, with one learned weight per feature."""
-
-    def __init__(self, size: int, epsilon: float):
-        """Create weights of 1 for ``size`` features; ``epsilon`` is added to the mean square, which may be 0."""
-        super().__init__()
-        self.weight, self.epsilon = nn.Parameter(torch.ones(size)), epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Divide ``x`` [..., size] by its root mean square over the last dimension, and multiply it by the weights."""
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
-
-
-class _Attention(nn.Module):
-    """Grouped-query self-attention with RMS norms of queries and keys, and rotary positions."""
+class _Layer(nn.Module):
+    """One layer of the decoder: grouped-query attention with rotary positions, then a gated feed-forward block
+    (SwiGLU). Each reads its input through an RMS norm and adds its output to the residual stream."""
 
     def __init__(self, config: dict[str, Any]):
-        """Create the projections. ``config`` is the content of ``config.json`` of a Qwen3 model."""
+        """Create the projections and norms. ``config`` is the content of ``config.json`` of a Qwen3 model."""
         super().__init__()
-        width, self.size = config["hidden_size"], config["head_dim"]
+        width, inner, self.size = config["hidden_size"], config["intermediate_size"], config["head_dim"]
         # Heads of queries; heads of keys and values, each of which several query heads share.
         heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
         self.repeats = heads // shared
-        self.q_proj = nn.Linear(width, heads * self.size, bias=False)
-        self.k_proj = nn.Linear(width, shared * self.size, bias=False)
-        self.v_proj = nn.Linear(width, shared * self.size, bias=False)
-        self.o_proj = nn.Linear(heads * self.size, width, bias=False)
-        self.q_norm = _Norm(self.size, config["rms_norm_eps"])
-        self.k_norm = _Norm(self.size, config["rms_norm_eps"])
+        # The inputs and outputs of each projection.
+        attention = {
+            "q_proj": (width, heads * self.size),
+            "k_proj": (width, shared * self.size),
+            "v_proj": (width, shared * self.size),
+            "o_proj": (heads * self.size, width),
+        }
+        feed_forward = {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)}
+        self.self_attn, self.mlp = (
+            nn.ModuleDict({name: nn.Linear(*sides, bias=False) for name, sides in projections.items()})
+            for projections in (attention, feed_forward)
+        )
+        epsilon = config["rms_norm_eps"]
+        self.self_attn.update({name: nn.RMSNorm(self.size, epsilon) for name in ("q_norm", "k_norm")})
+        self.input_layernorm = nn.RMSNorm(width, epsilon)
+        self.post_attention_layernorm = nn.RMSNorm(width, epsilon)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cached: list[Tensor] | None) -> Tensor:
+    def forward(self, x: Tensor, *attention_inputs: Any) -> Tensor:
+        """Apply the layer to ``x`` [B, T, width]; returns the same shape. ``attention_inputs`` are the further
+        arguments of :meth:`_attend`: ``cos``, ``sin``, ``mask``, ``cached``."""
+        x = x + self._attend(self.input_layernorm(x), *attention_inputs)
+        normed, mlp = self.post_attention_layernorm(x), self.mlp
+        return x + mlp["down_proj"](F.silu(mlp["gate_proj"](normed)) * mlp["up_proj"](normed))
+
+    def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cached: list[Tensor] | None) -> Tensor:
         """Compute the attention of ``x`` [B, T, width]; returns the same shape. ``cos`` and ``sin`` are those of the
         rotary angles, [B or 1, 1, T, head_dim]. ``mask`` [B, 1, T, past + T] is True where a token attends to another.
         Without a mask (None) each token attends to itself and all tokens before it; this needs T = 1, or no earlier
@@ -53,10 +58,10 @@ class _Attention(nn.Module):
 
         ``cached`` is a list [keys, values] of earlier tokens, empty where there are none; the keys and values of ``x``
         are added to it, in place. None: nothing is cached."""
-        shape = (*x.shape[:-1], -1, self.size)
-        query = _rotate(self.q_norm(self.q_proj(x).view(shape)).transpose(1, 2), cos, sin)
-        key = _rotate(self.k_norm(self.k_proj(x).view(shape)).transpose(1, 2), cos, sin)
-        value = self.v_proj(x).view(shape).transpose(1, 2)
+        own, shape = self.self_attn, (*x.shape[:-1], -1, self.size)
+        query = _rotate(own["q_norm"](own["q_proj"](x).view(shape)).transpose(1, 2), cos, sin)
+        key = _rotate(own["k_norm"](own["k_proj"](x).view(shape)).transpose(1, 2), cos, sin)
+        value = own["v_proj"](x).view(shape).transpose(1, 2)
         if cached is not None:
             if cached:  # earlier tokens come first
                 earlier_key, earlier_value = cached
@@ -69,42 +74,7 @@ class _Attention(nn.Module):
             query, key, value, attn_mask=mask, scale=self.size**-0.5, is_causal=mask is None and query.shape[2] > 1,
             enable_gqa=mask is None,
         )  # fmt: skip
-        return self.o_proj(attended.transpose(1, 2).contiguous().reshape(*x.shape[:-1], -1).contiguous())
-
-
-class _Mlp(nn.Module):
-    """The gated feed-forward block of a decoder layer (SwiGLU)."""
-
-    def __init__(self, width: int, inner: int):
-        """Create the three projections between ``width`` features and ``inner`` hidden ones."""
-        super().__init__()
-        self.gate_proj = nn.Linear(width, inner, bias=False)
-        self.up_proj = nn.Linear(width, inner, bias=False)
-        self.down_proj = nn.Linear(inner, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply the block to ``x`` [B, T, width]; returns the same shape."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
-class _Layer(nn.Module):
-    """One layer of the decoder: attention, then the feed-forward block. Each reads its input through an RMS norm and
-    adds its output to the residual stream."""
-
-    def __init__(self, config: dict[str, Any]):
-        """Create attention, feed-forward block and norms. ``config`` is the content of ``config.json`` of a Qwen3
-        model."""
-        super().__init__()
-        self.self_attn = _Attention(config)
-        self.mlp = _Mlp(config["hidden_size"], config["intermediate_size"])
-        self.input_layernorm = _Norm(config["hidden_size"], config["rms_norm_eps"])
-        self.post_attention_layernorm = _Norm(config["hidden_size"], config["rms_norm_eps"])
-
-    def forward(self, x: Tensor, *attention_inputs: Any) -> Tensor:
-        """Apply the layer to ``x`` [B, T, width]; returns the same shape. ``attention_inputs`` are the further
-        arguments of :meth:`_Attention.forward`: ``cos``, ``sin``, ``mask``, ``cached``."""
-        x = x + self.self_attn(self.input_layernorm(x), *attention_inputs)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        return own["o_proj"](attended.transpose(1, 2).contiguous().reshape(*x.shape[:-1], -1).contiguous())
 
 
 class _Cache:
@@ -143,7 +113,7 @@ class _Body(nn.Module):
         super().__init__()
         self.embed_tokens = nn.Embedding(config["vocab_size"], config["hidden_size"], config["pad_token_id"])
         self.layers = nn.ModuleList([_Layer(config) for _ in range(config["num_hidden_layers"])])
-        self.norm = _Norm(config["hidden_size"], config["rms_norm_eps"])
+        self.norm = nn.RMSNorm(config["hidden_size"], config["rms_norm_eps"])
         exponents = torch.arange(0, config["head_dim"], 2, dtype=torch.int64).float() / config["head_dim"]
         frequencies = 1.0 / (config["rope_parameters"]["rope_theta"] ** exponents)
         self.register_buffer("frequencies", frequencies, persistent=False)

@@ -5,6 +5,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -15,9 +16,7 @@ from ..training_run import uses_frozen_policy
 from .tables import add_quantities, evaluate, read_table
 
 GB = 1e9  # bytes
-ALLOWANCE = 3.0  # GB for the trainer's CUDA context, communication buffers and fragmentation
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
-_MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
 
 
 class ModelSize(BaseModel):
@@ -111,25 +110,31 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of
     the servers. Raises SettingsError where the model's ``config.json`` is missing or of another kind of model."""
     verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
-    servers, table = _estimate_servers(settings, model), read_table("memory")
-    values = {
+    table, gpus = read_table("memory"), verl.nodes * verl.gpus_per_node
+    values: dict[str, Any] = table["constants"] | {
         "verl": verl,
         "model": model,
         "longest": longest,
         "gb": GB,
-        "gpus": verl.nodes * verl.gpus_per_node,
+        "gpus": gpus,
+        "own_server": OWN_SERVER,
         "micro_batch": micro_batch(settings),
         "uses_frozen": uses_frozen_policy(settings),
+        "starts_frozen": starts_frozen_server(settings),
         "scores": algorithm_class(settings.training.algorithm).scoring_policies(settings),
-        "server_weights": servers[0].weights / servers[0].gpus,
-        "allowance": ALLOWANCE,
     }
-    values = add_quantities(table["quantities"], values)
+    servers = []
+    for name, row in table["servers"].items():
+        if evaluate(row["if"], values):
+            of = add_quantities(row | table["every_server"], values)
+            sizes = of["count"], of["server_gpus"], of["memory"], of["weights"], of["tokens"], of["at_once"]
+            servers.append(ServerMemory(name, *sizes))
+    values = add_quantities(table["quantities"], values | {"servers": servers})
     phases = {
         phase: {purpose: evaluate(size, values) for purpose, size in sizes.items()}
         for phase, sizes in table["phases"].items()
     }
-    return MemoryPlan(model, values["gpus"], verl.gpu_memory_gb, longest, phases, servers)
+    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest, phases, servers)
 
 
 def micro_batch(settings: Settings) -> int:
@@ -141,29 +146,6 @@ def micro_batch(settings: Settings) -> int:
     mini_batch_share = training.mini_batch_prompts * training.group_size // gpus
     common = math.gcd(batch_share, mini_batch_share)  # what divides it divides both
     return max(size for size in range(1, min(training.micro_batch, common) + 1) if common % size == 0)
-
-
-def _estimate_servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
-    """Estimate the memory of the policy's rollout servers, then of the frozen policy's servers if the algorithm uses
-    these and their memory is known."""
-    verl, frozen = settings.training.verl, settings.training.verl.frozen
-
-    def server(name: str, count: int, gpus: int, share: float, bytes_per_weight: int, at_once: int) -> ServerMemory:
-        """Estimate the memory of ``count`` equal servers of ``gpus`` GPUs each; a server takes the ``share`` of their
-        memory. ``bytes_per_weight`` is 1 or 2, ``at_once`` the largest number of sequences at a time."""
-        memory, weights = share * verl.gpu_memory_gb * gpus, bytes_per_weight * model.parameters / GB
-        free = memory - weights - ALLOWANCE * gpus / 2  # GB for keys and values; half the allowance of a trainer
-        return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
-
-    all_gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel  # ``size``: GPUs of one rollout server
-    bytes_per_weight = 1 if verl.quantization == "fp8" else 2
-    servers = [server("rollout server", all_gpus // size, size, verl.rollout_memory, bytes_per_weight, _MOST_SEQUENCES)]
-    if starts_frozen_server(settings):  # by verl, on a GPU of its own
-        servers.append(server("frozen server", 1, 1, OWN_SERVER, 2, _MOST_SEQUENCES))
-    elif uses_frozen_policy(settings) and frozen.memory:  # on the training GPUs, one server each
-        count = verl.gpus_per_node if frozen.beside else all_gpus
-        servers.append(server("frozen server", count, 1, frozen.memory, 2, math.ceil(frozen.at_once / count)))
-    return servers
 
 
 def cpus_of_ray(settings: Settings) -> int:

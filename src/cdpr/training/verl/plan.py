@@ -10,8 +10,7 @@ from .. import verl as templates
 from .configuration import hydra_arguments, translate_settings, why_not_run
 from .duration import StepEstimate, estimate_step, nearest_card
 from .memory import cpus_of_ray, memory_plan
-
-_REQUEST = 0.003  # seconds of one core for a request (docs/benchmarks/token_requests.json)
+from .tables import evaluate, read_table
 
 
 def write_plan(
@@ -43,19 +42,11 @@ def _compare(columns: Mapping[str, StepEstimate]) -> str:
     their column; the first one, GRPO's, is that to which others are compared."""
     import pandas as pd
 
+    rows = read_table("duration")["comparison"]
     grpo, *_ = columns.values()
     seconds = pd.DataFrame({name: step.seconds for name, step in columns.items()}).add_suffix(", s", axis=0)
     totals = {
-        name: {
-            "a step, s": step.total,
-            "a step, times GRPO": step.total / grpo.total,
-            "generated tokens, thousands": step.sum_of("tokens") / 1000,
-            "prompt tokens, thousands": step.sum_of("prompt") / 1000,
-            "requests, thousands": step.sum_of("requests") / 1000,
-            "time of one core for requests, s": step.sum_of("requests") * _REQUEST,
-            "the run, days": step.hours / 24,
-            "the run, GPU-hours": step.gpu_hours,
-        }
+        name: {row: evaluate(expression, {"step": step, "grpo": grpo}) for row, expression in rows.items()}
         for name, step in columns.items()
     }
     return pd.concat([seconds, pd.DataFrame(totals)]).to_string(float_format="{:,.1f}".format, na_rep="")
