@@ -90,7 +90,7 @@ def evaluate(folder: str, url: str, name: str) -> None:
         "agents": {"stub": {"label": "Stub", "group": "open", "model": url, "served_as": "m"}},
         "evaluation": {"decodings": ["greedy"]}, "paths": {"state": f"{folder}/{name}"},
     })  # fmt: skip
-    cases = evaluate_agent.read_test_cases(place / "cases.jsonl")
+    cases = evaluate_agent.read_cases(place / "cases.jsonl")
     evaluate_agent.evaluate(settings, "stub", cases, place / f"{name}.jsonl", place / name / "evaluation")
 
 

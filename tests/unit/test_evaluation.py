@@ -18,7 +18,7 @@ from cdpr.cases import write_records
 from cdpr.environment import Turn
 from cdpr.environment.prompt import opening_messages
 from cdpr.evaluation import evaluate_agent as evaluation
-from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
+from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_cases
 from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.job import Job
 from cdpr.llm.agent_model import current_meter, is_same_model, metering
@@ -98,7 +98,7 @@ def evaluated(settings: Settings, run: str, cases: Path, policy: Path | None = N
 
 def test_the_record_holds_means_of_every_decoding(server, cases, tmp_path):
     line = f'mine: {{label: Mine, group: open, model: "{server.url}", served_as: m}}'
-    few = [*read_test_cases(cases, 3), *read_test_cases(cases, 1)]
+    few = [*read_cases(cases, limit=3), *read_cases(cases, limit=1)]
     few[-1] = few[-1].model_copy(update={"note_id": "T-9", "key_pertinent_results_dict": {}})  # whose CT is unavailable
     _, means = evaluate(with_lines(tmp_path, line), "mine", few, tmp_path / "rows.jsonl", tmp_path / "state")
     expected = {"accuracy": 0.75, "aen": (3 + 7) / 4, "aec": 0.75 * 297.26, "n_na": 7 / 4,
@@ -268,7 +268,7 @@ def test_credentialed_cases_reach_no_other_machine(case, cases, tmp_path):
     settings = with_lines(tmp_path, 'far: {label: Far, model: "http://10.1.2.3:8000/v1", served_as: m}')
     for attempt in (
         lambda: evaluated(settings, "far", cases),
-        lambda: evaluate(settings, "far", read_test_cases(cases), tmp_path / "far.jsonl", tmp_path / "state"),
+        lambda: evaluate(settings, "far", read_cases(cases), tmp_path / "far.jsonl", tmp_path / "state"),
     ):
         with pytest.raises(GovernanceError, match="another machine"):
             attempt()
@@ -279,7 +279,7 @@ def test_rows_of_credentialed_cases_hold_pseudonyms_that_nobody_without_the_secr
     path = tmp_path / "cases.jsonl"
     write_records(path, [case.model_copy(update={"split": "test", "credentialed": True})])
     settings = with_lines(tmp_path, f'mine: {{label: Mine, model: "{server.url}", served_as: m}}')
-    evaluate(settings, "mine", read_test_cases(path), tmp_path / "e.jsonl", tmp_path / "state")
+    evaluate(settings, "mine", read_cases(path), tmp_path / "e.jsonl", tmp_path / "state")
     row = next(read_rows(tmp_path / "e.jsonl"))
     assert row.correct and row.gold == pseudonym(tmp_path / "kept", case.diagnosis_results)
     assert row.note_id == pseudonym(tmp_path / "kept", case.note_id)
@@ -293,7 +293,7 @@ def test_rows_of_credentialed_cases_hold_pseudonyms_that_nobody_without_the_secr
 def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, cases, tmp_path, monkeypatch, finished):
     """Waves of three make six: three greedy, three sampled. Killed behind any of them, with a line half written, it
     works up only the others and ends in the same bytes."""
-    settings, benchmark = parse_settings({"environment": {"max_turns": 3}}), read_test_cases(cases)
+    settings, benchmark = parse_settings({"environment": {"max_turns": 3}}), read_cases(cases)
     monkeypatch.setattr(evaluation, "EPISODES_AT_ONCE", 3)
     work, done = evaluation.run_metered, []
 
@@ -316,8 +316,10 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
     with pytest.raises(KeyboardInterrupt):
         evaluate_to("e.jsonl", "state")
     assert not (tmp_path / "e.jsonl").exists()
-    [left] = (tmp_path / "state").iterdir()
-    left.write_bytes(left.read_bytes() + undisturbed[:200])
+    left = list((tmp_path / "state").glob("evaluation.jsonl"))
+    assert len(left) == bool(finished)
+    for path in left:
+        path.write_bytes(path.read_bytes() + undisturbed[:200])
     done.clear()
     killed_after = -1
     assert evaluate_to("e.jsonl", "state") == undisturbed and len(done) == 6 - finished
@@ -341,7 +343,7 @@ def test_what_an_agent_remembers_of_a_wave_changes_no_later_one(cases, tmp_path,
     monkeypatch.setattr(evaluation, "EPISODES_AT_ONCE", 2)
     monkeypatch.setattr(evaluation, "agent_class", lambda entry: Forgetful)
     monkeypatch.setattr(evaluation, "build_agent", lambda *given, **named: Forgetful(RIGHT))
-    evaluate(parse_settings({}), "zero_test", read_test_cases(cases), tmp_path / "e.jsonl", tmp_path / "state")
+    evaluate(parse_settings({}), "zero_test", read_cases(cases), tmp_path / "e.jsonl", tmp_path / "state")
     assert [row.correct for row in read_rows(tmp_path / "e.jsonl")] == [True] * 8
 
 
@@ -358,7 +360,7 @@ def test_waves_share_their_connections(server, cases, tmp_path, monkeypatch):
     gc.disable()  # it closes what nothing refers to, some time
     try:
         before = connections()
-        evaluate(settings, "mine", read_test_cases(cases), tmp_path / "e.jsonl", tmp_path / "state")
+        evaluate(settings, "mine", read_cases(cases), tmp_path / "e.jsonl", tmp_path / "state")
         assert connections() - before <= 2  # greedy and sampled
     finally:
         gc.enable()
@@ -367,11 +369,11 @@ def test_waves_share_their_connections(server, cases, tmp_path, monkeypatch):
 
 def test_rows_of_other_cases_are_not_taken_for_done(policy, case, cases, tmp_path):
     settings, state = load_settings(), tmp_path / "state"
-    evaluate(settings, "zero_test", read_test_cases(cases), tmp_path / "e.jsonl", tmp_path / "other")
+    evaluate(settings, "zero_test", read_cases(cases), tmp_path / "e.jsonl", tmp_path / "other")
     state.mkdir()
     (state / "evaluation.jsonl").write_bytes((tmp_path / "e.jsonl").read_bytes())
     write_records(cases, [case.model_copy(update={"note_id": f"U-{k}", "split": "test"}) for k in range(8)])
-    evaluate(settings, "zero_test", read_test_cases(cases), tmp_path / "e.jsonl", state)
+    evaluate(settings, "zero_test", read_cases(cases), tmp_path / "e.jsonl", state)
     assert [row.note_id for row in read_rows(tmp_path / "e.jsonl")] == [f"U-{k}" for k in range(8)]
 
 
@@ -383,7 +385,7 @@ def test_what_cannot_be_evaluated_says_why(policy, case, cases, tmp_path):
         evaluated(settings, "odd", cases, policy)
     write_records(cases, [case])
     with pytest.raises(ValueError, match="no case of split 'test'"):
-        read_test_cases(cases)
+        read_cases(cases)
 
 
 LINE = (

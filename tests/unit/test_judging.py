@@ -15,7 +15,7 @@ from cdpr.environment import DiagnosticEnvironment, State, Turn
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.opening import open_environment, open_second_judge
 from cdpr.environment.table_judging import first_diagnosis
-from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
+from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_cases
 from cdpr.evaluation.row import Judging, read_rows
 from cdpr.evaluation.significance import agreement, cohens_kappa
 from cdpr.job import Job
@@ -279,7 +279,7 @@ def benchmark(tmp_path, case):
     changes |= {"key_pertinent_results_dict": keys, "exam_cost_map": dict.fromkeys(keys, 5.0), "exam_billing_group": {}}
     cases = [case.model_copy(update={**changes, "note_id": f"T-{k}"}) for k in range(6)]
     write_records(tmp_path / "cases.jsonl", cases)
-    return read_test_cases(tmp_path / "cases.jsonl")
+    return read_cases(tmp_path / "cases.jsonl")
 
 
 def test_an_evaluation_judged_by_models_replays_without_a_network(server, tmp_path, benchmark):

@@ -17,7 +17,7 @@ from served import answering
 from starlette.responses import JSONResponse, Response
 
 from cdpr.cases import write_records
-from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
+from cdpr.evaluation.evaluate_agent import evaluate, read_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.pipeline.cli import explain
@@ -317,7 +317,7 @@ def evaluated(tmp_path, url, cases, name="e.jsonl", **more):
         "evaluation": {"decodings": ["greedy"]}, "environment": {"max_turns": 2},
         "agents": {"doctor": {"label": "Doctor", "model": "doctor_model"}},
         "models": {"doctor_model": {"id": "m", "at": url}, "judge_model": {"id": "j", "at": url}}, **more})  # fmt: skip
-    evaluate(settings, "doctor", read_test_cases(cases), tmp_path / name, tmp_path / "job")
+    evaluate(settings, "doctor", read_cases(cases), tmp_path / name, tmp_path / "job")
     return list(read_rows(tmp_path / name))
 
 

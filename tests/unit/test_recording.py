@@ -16,7 +16,7 @@ import pytest
 from served import Server
 
 from cdpr.cases import iterate_records, write_records
-from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
+from cdpr.evaluation.evaluate_agent import evaluate, read_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings
@@ -228,7 +228,7 @@ def settings_of(tmp_path: Path, url: str, kind: str = "doctor", mode: str = "rec
 
 def evaluated(settings: Settings, cases: Path, name: str, state: str = "job") -> bytes:
     out = cases.with_name(name)
-    evaluate(settings, "doctor", read_test_cases(cases), out, cases.with_name(state))
+    evaluate(settings, "doctor", read_cases(cases), out, cases.with_name(state))
     return out.read_bytes()
 
 

@@ -6,7 +6,7 @@ import pytest
 from served import answering
 
 from cdpr.cases import write_records
-from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
+from cdpr.evaluation.evaluate_agent import evaluate, read_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm.guard import GovernanceError
 from cdpr.settings import load_settings
@@ -53,7 +53,7 @@ def test_rewards_are_those_of_our_own_evaluation(case, server, tmp_path, monkeyp
         f"environment: {{max_turns: 5}}\nutility: {{cost_unit_usd: 70.0}}\npaths: {{state: {tmp_path / 'kept'}}}\n"
         f'evaluation: {{decodings: [greedy]}}\nagents: {{mine: {{model: "{server.url}", served_as: m}}}}\n'
     )
-    evaluate(load_settings(overlay), "mine", read_test_cases(path), tmp_path / "e.jsonl", tmp_path / "state")
+    evaluate(load_settings(overlay), "mine", read_cases(path), tmp_path / "e.jsonl", tmp_path / "state")
     ours, server.requests[:] = sorted(server.requests), []
     rows = {row.note_id: row for row in read_rows(tmp_path / "e.jsonl")}
     assert {row.correct for row in rows.values()} == {True, False} and sum(row.forced for row in rows.values()) == 2

@@ -12,7 +12,6 @@ import gc
 import json
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
-from ..cases import CaseRecord, iterate_records
+from ..cases import CaseRecord
 from ..credit.continuations import Draws, group_advantages, state_values, step_advantages, whole_returns
 from ..credit.process_reward import ProcessReward
 from ..environment import Agent, DiagnosticEnvironment, Policy, State, Trajectory, Turn, run_episode
@@ -33,6 +32,7 @@ from ..llm import ModelSpec
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.credit import Credit
+from .evaluate_agent import read_cases
 
 SEED = 0  # of the sampled episodes, of the true advantages, and of the estimates, which are repeated (replicates)
 # The settings of CDPR that are changed, one at a time, each with the values that it takes.
@@ -51,10 +51,7 @@ Group = Sequence[Trajectory]  # the episodes of one case
 def measure_credit_quality(settings: Settings, job: Job) -> None:
     """Stage ``measure_credit_quality``: measure the errors of every estimator on validation cases, write them to the
     output ``quality``, and print those of the default settings. Raises ValueError when there is no validation case."""
-    path = job.inputs["cases"]
-    cases = list(islice(iterate_records(path, "validation"), settings.analysis.cases))
-    if not cases:
-        raise ValueError(f"{path}: no case of split 'validation'")
+    cases = read_cases(job.inputs["cases"], "validation", settings.analysis.cases)
     spec = ModelSpec.of_folder(job.inputs["policy"], settings.policy)
     policy = PolicyAgent.build(settings, spec, settings.training.temperature)
     gc.disable()  # Python's garbage collector would look through a million kept replies again and again

@@ -34,7 +34,7 @@ from ..seeding import derive_seed, stratified_sample
 from ..settings import Settings
 from ..settings.credit import Credit
 from .credit_quality import credit_every_state
-from .evaluate_agent import read_test_cases
+from .evaluate_agent import read_cases
 from .replay import deviations, replay
 from .row import EvaluationRow, public_text, read_rows
 
@@ -123,7 +123,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     """Choose the test cases whose decisions are credited: ``inspector.cases`` cases of the file ``path``, spread over
     the diseases. Returns them in the order of the file."""
-    cases = read_test_cases(path)
+    cases = read_cases(path)
     disease_of, name_of = attrgetter("diagnosis_results"), attrgetter("note_id")
     chosen = stratified_sample(cases, settings.inspector.cases, disease_of, name_of, SEED)
     names = {case.note_id for case in chosen}

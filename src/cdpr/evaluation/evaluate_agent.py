@@ -2,17 +2,14 @@
 
 import asyncio
 import contextlib
-import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, BinaryIO
+from typing import Any
 
-from pydantic import ValidationError
 from tqdm import tqdm
 
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
@@ -24,7 +21,7 @@ from ..environment.opening import check_judges, open_environment, open_second_ju
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
 from ..environment.utility import count_tests, utility
-from ..files import parse_yaml, replacing, shipped_text
+from ..files import parse_yaml, shipped_text, write_text
 from ..job import Job
 from ..llm.agent_model import Meter, is_same_model, metering
 from ..llm.guard import disclosure_tags
@@ -33,7 +30,7 @@ from ..settings import Settings
 from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND, unreadable_warning
 from .replay import COUNTS
-from .row import Decoding, EvaluationRow, Judging, public_text, read_rows
+from .row import Decoding, EvaluationError, EvaluationRow, Judging, public_text, read_rows
 
 # The metrics in an evaluation's `run.json` and in MLflow, by name: each is the mean over cases of this field of a row.
 _LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "n_na": "n_na", "utility": "utility"}
@@ -46,7 +43,7 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     run, policy = job.options["run"], job.inputs.get("policy")
     # Of a data set of open cases only the first cases are evaluated.
     limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
-    cases = read_test_cases(job.inputs["cases"], limit)
+    cases = read_cases(job.inputs["cases"], limit=limit)
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     spec = model_spec(settings, agent_entry(settings, run), policy, job.server, credentialed=credentialed)
     # For each model that acts or judges: to which machine it sends credentialed text, if it sends any.
@@ -65,11 +62,12 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     print(f"{run} on {job.options['dataset']}: {figures}")
 
 
-def read_test_cases(path: Path, limit: int | None = None) -> list[CaseRecord]:
-    """Read the first ``limit`` test cases of the file ``path`` (None: all). Raises ValueError when it has none."""
-    cases = list(islice(iterate_records(path, "test"), limit))
+def read_cases(path: Path, split: str = "test", limit: int | None = None) -> list[CaseRecord]:
+    """Read the first ``limit`` cases of a split in the file ``path`` (None: all). Raises ValueError when it has
+    none."""
+    cases = list(islice(iterate_records(path, split), limit))
     if not cases:
-        raise ValueError(f"{path}: no case of split 'test'")
+        raise ValueError(f"{path}: no case of split {split!r}")
     return cases
 
 
@@ -101,33 +99,29 @@ def evaluate(
     decodings: list[Decoding] = ["greedy"] if greedy_only else settings.evaluation.decodings
     batches = [cases[start : start + EPISODES_AT_ONCE] for start in range(0, len(cases), EPISODES_AT_ONCE)]
     SYSTEM.set(run)  # calls of models are recorded under this name
-    state.mkdir(parents=True, exist_ok=True)
-    # Run the episodes batch by batch, and append their rows to the file of unfinished work. All batches share one event
-    # loop, since every loop opens connections of its own, and closes none.
-    with (state / "evaluation.jsonl").open("a+b") as file, asyncio.Runner() as loop:
-        file.seek(0)
+    # Run the episodes batch by batch. All batches share one event loop, since every loop opens connections of its own,
+    # and closes none. After each batch all rows are saved, so that an interrupted evaluation goes on behind it.
+    saved = state / "evaluation.jsonl"
+    done, rows = _read_saved(saved), list[EvaluationRow]()
+    with asyncio.Runner() as loop:
         for decoding in decodings:
             agent = None  # built only if a batch is left to run
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
             for batch in tqdm(batches, f"{run} on {dataset}, {decoding}", unit="batch", mininterval=5):
-                note_ids = [public_text(settings, case, case.note_id) for case in batch]
-                if _skip_rows(file, note_ids, decoding):  # these rows were written before an interruption
-                    continue
-                agent = agent or build_agent(
-                    settings, run, policy, temperature, dataset, server, credentialed=credentialed
-                )
-                agent.refresh()
-                for row, retried in loop.run(run_metered(settings, environment, agent, batch, decoding, second)):
-                    file.write(row.line().encode())
-                    retries += retried
-                file.flush()
-                os.fsync(file.fileno())  # safe from a kill and from a power cut
-    # All rows are there: move them to ``out``, which is written whole or not at all.
-    with replacing(out) as partial:
-        shutil.copyfile(file.name, partial)
-    Path(file.name).unlink()
+                keys = [(decoding, public_text(settings, case, case.note_id)) for case in batch]
+                if not done.keys() >= set(keys):
+                    agent = agent or build_agent(
+                        settings, run, policy, temperature, dataset, server, credentialed=credentialed
+                    )
+                    agent.refresh()
+                    episodes = loop.run(run_metered(settings, environment, agent, batch, decoding, second))
+                    retries += sum(retried for _, retried in episodes)
+                    done.update(zip(keys, (row for row, _ in episodes), strict=True))
+                    _write_rows(saved, done.values())
+                rows += [done[key] for key in keys]
+    _write_rows(out, rows)
+    saved.unlink()
     # Summarise the rows.
-    rows = list(read_rows(out))
     for warning in _list_warnings(settings, rows):
         print(f"{run}: {warning}")
     metrics: dict[str, float] = {
@@ -138,17 +132,19 @@ def evaluate(
     return rows, metrics | {"cases": len(cases), "seconds": time.perf_counter() - started, "retries": retries}
 
 
-def _skip_rows(file: BinaryIO, note_ids: Sequence[str], decoding: Decoding) -> bool:
-    """Skip the next rows of ``file``, from its position on, if they are those of the cases ``note_ids`` under
-    ``decoding``; returns True then. Otherwise the rest of the file, such as an incomplete batch, is cut off, and False
-    is returned."""
-    start = file.tell()
-    with contextlib.suppress(ValidationError):  # a kill may have left an incomplete line
-        rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(note_ids))]
-        if [(row.note_id, row.decoding) for row in rows] == [(note_id, decoding) for note_id in note_ids]:
-            return True
-    file.truncate(start)
-    return False
+def _read_saved(path: Path) -> dict[tuple[str, str], EvaluationRow]:
+    """Read the rows that an interrupted evaluation has saved, by decoding and case. What is behind an incomplete line,
+    which a power cut may leave, is lost."""
+    rows = {}
+    with contextlib.suppress(FileNotFoundError, EvaluationError):
+        for row in read_rows(path):
+            rows[str(row.decoding), row.note_id] = row
+    return rows
+
+
+def _write_rows(path: Path, rows: Iterable[EvaluationRow]) -> None:
+    """Write the rows of an evaluation to a file, one per line."""
+    write_text(path, "".join(row.line() for row in rows))
 
 
 def _list_warnings(settings: Settings, rows: Sequence[EvaluationRow]) -> list[str]:
@@ -240,15 +236,14 @@ def record_judging(
     requests = [step.action.name for step in episode.steps if isinstance(step.action, RequestTest)]
     matches = (matcher.match(name, case.key_pertinent_results_dict) for name in requests)
     matched_by = [source for _, source in matches]  # table, model, or invalid: the model's answer was unreadable
-    judging = Judging(n_matched=matched_by.count("model"), n_unmatched=matched_by.count("invalid"))
-    if episode.diagnosis is None:
-        return judging
-    verdict = judge.verdict(episode.diagnosis, case.diagnosis_results)
-    verdicts: dict[str, Any] = {"by": verdict.by, "several": verdict.several}
-    if second:
-        other = second.verdict(episode.diagnosis, case.diagnosis_results)
-        verdicts |= {"second": other.correct, "second_invalid": other.by == "invalid"}
-    return judging.model_copy(update=verdicts)
+    record: dict[str, Any] = {"n_matched": matched_by.count("model"), "n_unmatched": matched_by.count("invalid")}
+    if episode.diagnosis is not None:
+        verdict = judge.verdict(episode.diagnosis, case.diagnosis_results)
+        record |= {"by": verdict.by, "several": verdict.several}
+        if second:
+            other = second.verdict(episode.diagnosis, case.diagnosis_results)
+            record |= {"second": other.correct, "second_invalid": other.by == "invalid"}
+    return Judging(**record)
 
 
 def failures_of_judges(rows: Iterable[EvaluationRow]) -> str:
