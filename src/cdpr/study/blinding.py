@@ -1,8 +1,6 @@
 """Hides the authors of proposals. Every rater gets the states and the proposals in an order of its own, under codes
 that mean nothing without the key."""
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from ..seeding import derive_seed
+from ..settings import digest
 from ..settings.schema import Study
 from .records import Content, Proposal, Record, StudyError, StudyState
 
@@ -95,36 +94,23 @@ def blind(
     for state, names in names_by_state.items():
         if any((state, run) not in proposal_of for run in runs):
             raise StudyError(f"state {state}: not every method proposes something; make the proposals again")
-        content_of = {run: Content(**proposal_of[state, run].model_dump(exclude={"run"})) for run in sorted(runs)}
-        for number, (content, its_runs) in enumerate(_group_by_content(content_of, plan.merge_identical)):
+        runs_by_content: dict[tuple[Content, str], list[str]] = defaultdict(list)
+        for run in sorted(runs):
+            content = Content(**proposal_of[state, run].model_dump(exclude={"run"}))
+            shared_by = "" if plan.merge_identical else run  # with its run in the key, no content is equal to another
+            runs_by_content[content, shared_by].append(run)
+        for number, ((content, _), its_runs) in enumerate(runs_by_content.items()):
             name = _random_code("content", plan.seed, state, number)
             names.append(name)
-            contents[name], authors[name] = content, its_runs
-    contents = dict(sorted(contents.items()))  # in the order of their random names, which reveals nothing
+            contents[name], authors[name] = content, tuple(its_runs)
+    # In the order of their random names, which reveals nothing.
+    contents, authors = dict(sorted(contents.items())), dict(sorted(authors.items()))
     forms = {rater: _shuffle_form(plan.seed, rater, names_by_state) for rater in plan.raters}
-    study = _digest_of_study(states, contents, forms)
-    key = Key(study=study, compared=runs, left_out=dict(left_out), runs=dict(sorted(authors.items())))
-    return Items(study=study, forms=forms, contents=contents), key
-
-
-def _group_by_content(content_of: Mapping[str, Content], merge: bool) -> list[tuple[Content, tuple[str, ...]]]:
-    """Return each different content with the runs that proposed it; without ``merge`` the content of each run alone.
-    ``content_of`` has the content of each run at one state."""
-    runs_by_content: dict[tuple[Content, str], list[str]] = defaultdict(list)
-    for run, content in content_of.items():
-        shared_by = "" if merge else run  # with its run in the key, no content is equal to another
-        runs_by_content[content, shared_by].append(run)
-    return [(content, tuple(runs)) for (content, _), runs in runs_by_content.items()]
-
-
-def _digest_of_study(
-    states: Sequence[StudyState], contents: Mapping[str, Content], forms: Mapping[str, Sequence[Page]]
-) -> str:
-    """Compute the name of a study, 12 hexadecimal digits, from all that its raters see."""
-    states_shown = [(state.digest, state.presentation) for state in states]
-    contents_shown = [content.model_dump() for content in contents.values()]
-    forms_shown = {rater: [page.model_dump() for page in pages] for rater, pages in forms.items()}
-    return hashlib.sha256(json.dumps([states_shown, contents_shown, forms_shown]).encode()).hexdigest()[:12]
+    # The name of the study comes from all that its raters see.
+    items = Items(study="", forms=forms, contents=contents)
+    study = digest([items.model_dump(), [state.presentation for state in states]], 12)
+    key = Key(study=study, compared=runs, left_out=dict(left_out), runs=authors)
+    return items.model_copy(update={"study": study}), key
 
 
 def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:

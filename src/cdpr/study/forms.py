@@ -58,7 +58,7 @@ def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice
     folder.mkdir(parents=True, exist_ok=True)
     state_of = {state.digest: state for state in states}
     form = shipped_text(__package__, "templates", "form.html")
-    scales = [{"name": d.name, "title": d.title, "asks": d.asks, "anchors": d.anchors} for d in rubric()]
+    scales = [dimension._asdict() for dimension in rubric()]
     for rater, pages in items.forms.items():
         page_data = [_page_data(page, state_of[page.state], items.contents) for page in pages]
         data = {"study": items.study, "rater": rater, "mark": notice, "dimensions": scales, "pages": page_data}

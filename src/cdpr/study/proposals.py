@@ -1,9 +1,11 @@
 """Gets the decision of every compared method at the same states."""
 
 import asyncio
+import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 
 from ..agents.build import agent_entry
 from ..cases import CaseRecord, is_physical, iterate_records
@@ -15,7 +17,6 @@ from ..environment.state import Action, FinalDiagnosis, RequestTest, State, pars
 from ..evaluation.replay import state_after
 from ..evaluation.row import public_text
 from ..job import Job
-from ..llm.guard import disclosure_tags
 from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings import AgentEntry, Settings, model_of
@@ -38,13 +39,10 @@ _NAMES = (
 def propose_actions(settings: Settings, job: Job) -> None:
     """Stage ``propose_actions``: let one run decide greedily at every state of the study, and write its proposals.
     Raises StudyError where the states can no longer be rebuilt from the cases."""
-    run, proposals, disclosures = job.options["run"], [], []
-    states_by_dataset: dict[str, list[StudyState]] = defaultdict(list)
-    for state in read_lines(job.inputs["states"], StudyState):
-        states_by_dataset[state.dataset].append(state)
-    for dataset, states in states_by_dataset.items():
-        environment, agent, disclosed = open_agent(settings, job, dataset, any(state.credentialed for state in states))
-        disclosures += disclosed
+    run, proposals = job.options["run"], list[Proposal]()
+    for dataset, group in itertools.groupby(read_lines(job.inputs["states"], StudyState), attrgetter("dataset")):
+        states = list(group)
+        environment, agent = open_agent(settings, job, dataset, any(state.credentialed for state in states))
         # States name credentialed cases by their pseudonyms.
         cases = {public_text(settings, case, case.note_id): case
                  for case in iterate_records(job.inputs[dataset], "test")}  # fmt: skip
@@ -53,7 +51,6 @@ def propose_actions(settings: Settings, job: Job) -> None:
         proposals += asyncio.run(propose_all(settings, environment, agent, run, states, cases))
     own_names = model_names(settings, agent_entry(settings, run))
     proposals = [p.model_copy(update={"reasoning": hide_models(p.reasoning, own_names)}) for p in proposals]
-    job.tags.update(disclosure_tags(disclosures))
     job.metrics["proposals"] = len(proposals)
     write_lines(job.out["proposals"], proposals)
     counts = Counter(proposal.kind for proposal in proposals)

@@ -141,16 +141,16 @@ def _read_scores(form: Form, content_of: Mapping[str, str]) -> tuple[Scores, lis
                 f"{form.path}: edited key: {_quote(code)} is no code of the form of {form.rater}, or is repeated"
             )
             continue
-        values = {name: row[name] for name in dimensions() if row.get(name) is not None}
-        scores[content] = {name: int(value) for name, value in values.items() if _is_score(value)}
-        wrong = [f"{name}: {_quote(value)}" for name, value in values.items() if not _is_score(value)]
-        problems += [f"{form.path}: out of range: {code}, {text} is no whole number from 1 to 5" for text in wrong]
+        scores[content] = {}
+        for name in dimensions():
+            value = row.get(name)
+            if value in SCALE and value is not True:  # True equals 1
+                scores[content][name] = int(value)
+            elif value is not None:
+                problems.append(
+                    f"{form.path}: out of range: {code}, {name}: {_quote(value)} is no whole number from 1 to 5"
+                )
     return scores, problems
-
-
-def _is_score(value: Any) -> bool:
-    """Whether a JSON value is a whole number from 1 to 5."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value in SCALE
 
 
 def _quote(value: Any) -> str:

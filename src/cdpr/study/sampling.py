@@ -13,12 +13,12 @@ from ..environment.opening import check_judges, open_environment
 from ..environment.state import RequestTest, State, Trajectory, render_action
 from ..evaluation.row import public_text
 from ..job import Job
-from ..llm.guard import Disclosure, disclosure_tags
+from ..llm.guard import disclosure_tags
 from ..llm.types import SYSTEM
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS
-from .records import Finding, StudyError, StudyState, state_digest, write_lines
+from .records import StudyError, StudyState, state_digest, write_lines
 
 # Cases on which the policy is run, for each state that is sampled: enough to fill every turn from different cases.
 _CASES_PER_STATE = 2
@@ -28,13 +28,11 @@ def sample_states(settings: Settings, job: Job) -> None:
     """Stage ``sample_states``: run greedy episodes of ``study.source`` on test cases, as its evaluation does, and write
     a sample of their states. Raises StudyError for a benchmark on which the run takes no decision of its own."""
     run, plan, records = job.options["run"], settings.study, []
-    disclosures: list[Disclosure | None] = []
     for dataset in BENCHMARKS:
         cases = list(iterate_records(job.inputs[dataset], "test"))
         random_order = np.random.default_rng(derive_seed(plan.seed, "cases")).permutation(len(cases))
         cases = [cases[index] for index in random_order[: plan.states * _CASES_PER_STATE]]
-        environment, agent, disclosed = open_agent(settings, job, dataset, any(case.credentialed for case in cases))
-        disclosures += disclosed
+        environment, agent = open_agent(settings, job, dataset, any(case.credentialed for case in cases))
         episodes = asyncio.run(run_episodes(environment, agent, cases, settings.evaluation.seed))
         states = sample_decisions(episodes, plan.states, derive_seed(plan.seed, dataset))
         if not states:
@@ -42,28 +40,24 @@ def sample_states(settings: Settings, job: Job) -> None:
         records += [make_record(settings, state, run) for state in states]
         print(f"{dataset}: {len(states)} states of {len({state.case.note_id for state in states})} cases")
     job.metrics["states"] = len(records)
-    job.tags.update(disclosure_tags(disclosures))
     write_lines(job.out["states"], records)
 
 
-def open_agent(
-    settings: Settings, job: Job, dataset: str, credentialed: bool
-) -> tuple[DiagnosticEnvironment, Agent, list[Disclosure | None]]:
-    """Open the agent of the job's run, decoding greedily, with its environment. ``credentialed`` says that the cases
-    are under a data use agreement.
+def open_agent(settings: Settings, job: Job, dataset: str, credentialed: bool) -> tuple[DiagnosticEnvironment, Agent]:
+    """Open the agent of the job's run, decoding greedily; returns its environment and the agent. ``credentialed`` says
+    that the cases are under a data use agreement.
 
-    Returns the environment, the agent, and a list with a disclosure for the agent's model and for each model that
-    judges: a record that text of credentialed cases goes to another machine, None where none does. From then on errors,
-    recordings and bills of model calls name the run. Raises GovernanceError where the agreement forbids the agent's
-    model or a judge.
+    The job's tags get the machines to which text of credentialed cases goes, for the agent's model and for models that
+    judge. From then on errors, recordings and bills of model calls name the run. Raises GovernanceError where the
+    agreement forbids the agent's model or a judge.
     """
     run, policy = job.options["run"], job.inputs.get("policy")
     SYSTEM.set(run)
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
     disclosures = [spec.check(dataset) if spec else None, *check_judges(settings, dataset, credentialed=credentialed)]
+    job.tags.update(disclosure_tags(disclosures))
     environment = open_environment(settings, credentialed=credentialed)
-    agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)  # temperature 0.0: greedy
-    return environment, agent, disclosures
+    return environment, build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)  # 0.0: greedy
 
 
 def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> list[State]:
@@ -117,13 +111,13 @@ def make_record(settings: Settings, state: State, source: str) -> StudyState:
     case, findings = state.case, []
     for step in state.history:
         answer = step.observation
-        requested = step.action.name if isinstance(step.action, RequestTest) else ""
-        fields = {"kind": answer.kind, "text": answer.text, "usd": answer.charge_usd}
         # The name of the examination in the record, or the agent's own words where the record does not have it.
-        findings.append(Finding.model_validate(fields | {"examination": answer.exam_key or requested}))
-    return StudyState(
-        digest=state_digest(settings, case, state), dataset=case.dataset,
-        note_id=public_text(settings, case, case.note_id),
-        turn=len(state.history), source=source, credentialed=case.credentialed, presentation=case.case_summary,
-        found=tuple(findings), replies=tuple(render_action(step.action, "full") for step in state.history),
-    )  # fmt: skip
+        examination = answer.exam_key or (step.action.name if isinstance(step.action, RequestTest) else "")
+        findings.append({"kind": answer.kind, "examination": examination, "text": answer.text,
+                         "usd": answer.charge_usd})  # fmt: skip
+    return StudyState.model_validate({
+        "digest": state_digest(settings, case, state), "dataset": case.dataset,
+        "note_id": public_text(settings, case, case.note_id), "turn": len(state.history), "source": source,
+        "credentialed": case.credentialed, "presentation": case.case_summary, "found": findings,
+        "replies": [render_action(step.action, "full") for step in state.history],
+    })  # fmt: skip
