@@ -5,9 +5,10 @@ The section ``frameworks`` sets what the papers on published agents leave open. 
 constants in ``cdpr/agents``.
 """
 
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveInt, model_validator
 
 from .runs import check_name
 from .section import Section, key
@@ -17,6 +18,8 @@ AGENTS_FILE = "workflow/agents.yaml"
 POLICY = "policy"  # as the model of an agent: the policy from which training starts
 Figure = Literal["accuracy_cost", "learning_curves", "training_efficiency", "engines", "frontier", "frontier_grid"]
 Table = Literal["main_table", "ablations", "comparators", "frontier_parts"]
+# The name of a variant or sweep; SettingsError for one that cannot be part of a path.
+TrainedName = Annotated[str, AfterValidator(partial(check_name, kind="variant or sweep"))]
 Value = bool | int | float | str | None  # of a setting that a variant or sweep changes
 
 
@@ -53,16 +56,10 @@ class Sweep(Section):
 class Experiments(Section):
     """The registry of what is trained: variants, and sweeps of single settings."""
 
-    variants: dict[str, Variant] = key({}, "Variants by name.")
-    sweeps: dict[str, Sweep] = key({}, "Sweeps of one setting by name.")
+    variants: dict[TrainedName, Variant] = key({}, "Variants by name.")
+    sweeps: dict[TrainedName, Sweep] = key({}, "Sweeps of one setting by name.")
     swept: list[str] | None = key(None, "Sweeps that `reproduce_paper` trains; empty: all, as `sensitivity_all`.")
     points: int | None = key(None, "Most points of a sweep beside the configuration's own; empty: all.", ge=0)
-
-    @field_validator("variants", "sweeps")
-    @classmethod
-    def _check_names(cls, entries: dict[str, Any]) -> dict[str, Any]:
-        """Return the variants or sweeps unchanged. Raises SettingsError for a name that cannot be part of a path."""
-        return {check_name(name, "variant or sweep"): entry for name, entry in entries.items()}
 
 
 class AgentEntry(Section):

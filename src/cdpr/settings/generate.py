@@ -15,9 +15,9 @@ from pydantic.fields import FieldInfo
 
 from ..files import parse_yaml, shipped_text, write_text
 from .algorithms import algorithm_class, known_algorithms
-from .load import flatten, unknown_key
+from .load import flatten, known_keys, unknown_key
 from .schema import REGISTRIES, Settings
-from .section import Section, SettingsError, is_section, walk
+from .section import Section, SettingsError, declaration, is_section
 from .variants import value_at
 
 _WIDTH = 110  # characters of a line that --explain prints
@@ -33,7 +33,7 @@ def documented_fields() -> dict[str, FieldInfo]:
     """Collect every section and setting by its dotted name, with its description, in the order of their declaration.
     The registries ``experiments``, ``agents`` and ``models`` are left out: their files document them."""
     _describe_sections()
-    return {name: field for name, field in walk(Settings) if name.partition(".")[0] not in REGISTRIES}
+    return {name: field for name, field in known_keys().items() if name.partition(".")[0] not in REGISTRIES}
 
 
 def _generate(root: Path) -> dict[Path, str]:
@@ -143,7 +143,7 @@ def _explain_field(name: str, field: FieldInfo, settings: Settings) -> str:
     and for a setting its value in ``settings``, default, type and source in the paper."""
     lines = [textwrap.fill(_description(field), _WIDTH)]
     if not is_section(field):
-        source = _paper_source(field)
+        source = declaration(field)
         lines.append(f"value    {_to_yaml(value_at(settings, name))}")
         lines.append(f"default  {_to_yaml(field.get_default(call_default_factory=True))}")
         lines.append(f"type     {_describe_type(field.annotation).replace('`', '')}")
@@ -165,7 +165,7 @@ def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
     value = ", ".join(dict.fromkeys([f"`{_to_yaml(default)}`", *choices]))  # the default first and only once
     if demo.get(name, default) != default:
         value += f" (demo: `{_to_yaml(demo[name])}`)"
-    description, source = _description(field), _paper_source(field)
+    description, source = _description(field), declaration(field)
     origin = "; ".join(source[part].strip() for part in ("paper", "decision") if part in source)
     if origin:
         description += f" *{origin}*"
@@ -175,12 +175,6 @@ def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
 def _description(field: FieldInfo) -> str:
     """The description of a setting on one line; empty where it has none."""
     return " ".join((field.description or "").split())
-
-
-def _paper_source(field: FieldInfo) -> Mapping[str, Any]:
-    """Where a setting comes from, as it was declared: ``paper`` (a quotation) and ``decision`` (an entry of
-    docs/deviations.md). A setting may have both, one or none."""
-    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def _to_yaml(value: Any) -> str:

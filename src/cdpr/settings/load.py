@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from ..files import parse_yaml
 from .schema import REGISTRIES, Settings
@@ -103,6 +104,12 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def nest(key: str, value: Any) -> dict[str, Any]:
+    """Nest a value below a dotted name: ``a.b`` and 1 become ``{"a": {"b": 1}}``."""
+    first, _, rest = key.partition(".")
+    return {first: nest(rest, value) if rest else value}
+
+
 def flatten(tree: Mapping[str, Any], whole: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
     """Flatten a nested dictionary: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``. ``prefix`` is put in front of each name.
 
@@ -143,9 +150,9 @@ def unknown_key(path: Sequence[str]) -> str:
 
 
 @functools.cache
-def known_keys() -> tuple[str, ...]:
-    """List the dotted names of all settings and sections, such as ``training`` and ``training.steps``."""
-    return tuple(name for name, _ in walk(Settings))
+def known_keys() -> dict[str, FieldInfo]:
+    """Collect all settings and sections by their dotted names, such as ``training`` and ``training.steps``."""
+    return dict(walk(Settings))
 
 
 def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
@@ -157,7 +164,7 @@ def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KE
     that key. Raises SettingsError for an unknown name in ``names``.
     """
     names = set(names)
-    unknown = sorted(names - set(known_keys()))
+    unknown = sorted(names - known_keys().keys())
     if unknown:
         raise SettingsError(f"`reads` names the settings {unknown}, which do not exist; see config/README.md")
     return _restrict_section(settings, names, "", remedy)

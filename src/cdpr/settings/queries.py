@@ -4,15 +4,16 @@ configuration lacks or contradicts."""
 import functools
 import unicodedata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..files import file_type
 from .datasets import ADDRESSES
 from .experiments import AgentEntry
 from .judging import TABLES
+from .load import known_keys
 from .models import MODELS_FILE, ModelEntry
 from .schema import Settings
-from .section import SettingsError, walk
+from .section import SettingsError, declaration
 from .variants import value_at
 
 
@@ -168,5 +169,4 @@ def user_files(settings: Settings) -> list[tuple[str, str]]:
 def _path_keys() -> list[str]:
     """List the dotted names of the settings that are declared with ``is_path``: their value is a file or folder of the
     user."""
-    extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
-    return [name for name, extra in extras if extra.get("is_path")]
+    return [name for name, field in known_keys().items() if "is_path" in declaration(field)]

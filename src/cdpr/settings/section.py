@@ -2,7 +2,7 @@
 project's own files of settings."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,13 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fiel
         yield prefix + name, field
         if is_section(field):
             yield from walk(field.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
+
+
+def declaration(field: FieldInfo) -> Mapping[str, Any]:
+    """What the declaration of a setting says of it beside its description, by name, as far as it does: ``paper``, a
+    quotation, ``decision``, an entry of docs/deviations.md, and ``is_path`` (:func:`key`), or ``term``
+    (:func:`weight`)."""
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def is_section(field: FieldInfo) -> bool:

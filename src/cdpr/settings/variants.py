@@ -8,11 +8,12 @@ every sweep contains CDPR itself.
 import contextlib
 import functools
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 from .algorithms import algorithm_class, algorithm_options
 from .experiments import Sweep, Value, Variant
-from .load import expand_keys, merge, parse_settings, restrict
+from .load import expand_keys, known_keys, merge, nest, parse_settings, restrict
 from .runs import check_name
 from .schema import REGISTRIES, Settings
 from .section import SettingsError
@@ -118,12 +119,9 @@ def _point_name(sweep: str, value: Value) -> str:
 def value_at(settings: Settings, key: str) -> Any:
     """Get the value of the setting or section with the dotted name ``key``. Raises SettingsError where there is
     none."""
-    value: Any = settings
-    for name in key.split("."):
-        if name not in getattr(type(value), "model_fields", ()):
-            raise SettingsError(f"{key!r} names no setting; see config/README.md for all keys")
-        value = getattr(value, name)
-    return value
+    if key not in known_keys():
+        raise SettingsError(f"{key!r} names no setting; see config/README.md for all keys")
+    return attrgetter(key)(settings)
 
 
 def job_of(settings: Settings, name: str) -> str:
@@ -167,10 +165,7 @@ def changed_settings(settings: Settings, name: str) -> Settings:
     if "training.algorithm" in change:
         changed["training"]["options"] = {}  # they belong to another algorithm
     for key, value in change.items():
-        nested: Any = value  # becomes {"a": {"b": value}} for the key "a.b"
-        for part in reversed(key.split(".")):
-            nested = {part: nested}
-        changed = merge(changed, nested)
+        changed = merge(changed, nest(key, value))
     return parse_settings(changed, f"variant {name}")
 
 
@@ -202,12 +197,8 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     data, default = _to_dict(settings), _default_settings()
     data["training"]["options"] = algorithm_options(settings).model_dump()
     for key in _unread_keys(_own_keys(settings)):
-        *path, last = key.split(".")
-        section = data
-        for part in path:
-            section = section[part]
-        source = base if path == ["utility"] else default  # where the value comes from
-        section[last] = value_at(source, key)
+        source = base if key.startswith("utility.") else default  # where the value comes from
+        data = merge(data, nest(key, value_at(source, key)))
     return parse_settings(data)
 
 
