@@ -24,7 +24,7 @@ from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
 from cdpr.settings.judging import Judge
 from cdpr.study.analysis import Analysis
 from cdpr.study.ratings import PHYSICIAN
-from cdpr.study.rubric import dimensions
+from cdpr.study.records import dimensions
 
 EVERY_POINT = parse_settings({}).experiments.model_copy(update={"swept": None, "points": None})
 SYNTHETIC = parse_settings(

@@ -28,7 +28,7 @@ from cdpr.job import Job
 from cdpr.pipeline.experiment import Experiment
 from cdpr.settings import Settings, SettingsError, parse_settings
 from cdpr.settings.schema import Costs, Environment
-from cdpr.study.proposals import request_price
+from cdpr.study.decisions import request_price
 from cdpr.study.simulated import Assessor
 
 

@@ -35,8 +35,7 @@ from cdpr.report.methods import DATASETS
 from cdpr.report.report_page import write_report
 from cdpr.seeding import derive_seed, stratified_sample
 from cdpr.settings import Settings
-from cdpr.study.records import state_digest
-from cdpr.study.rubric import dimensions
+from cdpr.study.records import dimensions, state_digest
 
 RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
 SCRIPT = "<script>document.title='taken over'</script>"

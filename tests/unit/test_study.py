@@ -40,13 +40,21 @@ from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
 from cdpr.study.analysis import Analysis, analyse_study
 from cdpr.study.blinding import Items, Key, blind
+from cdpr.study.decisions import (
+    allot,
+    hide_models,
+    make_record,
+    model_names,
+    propose,
+    propose_actions,
+    rebuild_state,
+    remove_action,
+    sample_states,
+)
 from cdpr.study.forms import form_words, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
-from cdpr.study.proposals import hide_models, model_names, propose, propose_actions, rebuild_state, remove_action
 from cdpr.study.ratings import PHYSICIAN, SIMULATED, check_ratings, read_ratings, write_ratings
-from cdpr.study.records import Content, Proposal, StudyError, StudyState, read_lines, state_digest
-from cdpr.study.rubric import dimensions, rubric
-from cdpr.study.sampling import allot, make_record, sample_states
+from cdpr.study.records import Content, Proposal, StudyError, StudyState, dimensions, read_lines, rubric, state_digest
 from cdpr.study.simulated import simulate_ratings, simulate_scores
 
 RUNS = ("value_of_information", "cheapest_first", "random", "zero_test")

@@ -162,12 +162,12 @@ STAGES = {
         _JUDGING, ("run", "dataset"), hidden.describe_credit, files=("policy.model",),
     ),
     "sample_states": Stage(
-        "cdpr.study.sampling:sample_states",
+        "cdpr.study.decisions:sample_states",
         ("study.states", "study.seed", *ACTING), ("agents", "frameworks", *_JUDGING), ("run",),
         hidden.describe_evaluation, own_reads=_agent_reads,
     ),
     "propose_actions": Stage(
-        "cdpr.study.proposals:propose_actions",
+        "cdpr.study.decisions:propose_actions",
         ACTING, ("agents", "frameworks", *_JUDGING), ("run",), hidden.describe_evaluation, own_reads=_agent_reads,
     ),
     "make_forms": Stage(

@@ -12,7 +12,7 @@ from ..job import Job
 from ..settings import Settings, TrainedRun
 from ..study.analysis import Analysis, Interval
 from ..study.ratings import PHYSICIAN, SIMULATED
-from ..study.rubric import rubric
+from ..study.records import rubric
 from . import layout, style
 from .methods import DATASETS, Method, agent_method, tier_mark, variant_method
 from .paper import printed_rows

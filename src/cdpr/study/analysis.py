@@ -19,8 +19,7 @@ from . import statistics
 from .blinding import Items, Key
 from .methods import all_synthetic
 from .ratings import PHYSICIAN, Ratings, read_ratings
-from .records import Record, StudyError, StudyState, read_lines
-from .rubric import SCALE, dimensions
+from .records import SCALE, Record, StudyError, StudyState, dimensions, read_lines
 
 # P-values after Holm's correction over the dimensions, each with the name of the p-value that it corrects.
 _CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}

@@ -15,8 +15,7 @@ from ..settings.schema import Study
 from . import templates
 from .blinding import Items, Page, blind
 from .methods import all_synthetic, left_out
-from .records import Content, Proposal, StudyState, read_lines
-from .rubric import dimensions, rubric
+from .records import Content, Proposal, StudyState, dimensions, read_lines, rubric
 from .statistics import LEVEL, TARGET, states_needed
 
 SYNTHETIC = "Synthetic cases: they describe no real patient."

@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 
 from ..files import file_type, write_text
 from .blinding import Items
-from .records import StudyError
-from .rubric import SCALE, dimensions
+from .records import SCALE, StudyError, dimensions
 
 PHYSICIAN, SIMULATED = "physician", "simulated"
 _IGNORED = (".", "~$")  # first characters of files that systems and office programs leave beside others

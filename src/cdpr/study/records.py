@@ -1,18 +1,21 @@
-"""The records of the study, stored as one JSON object per line."""
+"""The records of the study, stored as one JSON object per line, and the five dimensions on which raters score."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
 
 from ..cases import CaseRecord
 from ..environment import State
 from ..evaluation.row import public_text
-from ..files import Line, read_json_lines, write_text
+from ..files import Line, parse_yaml, read_json_lines, shipped_text, write_text
 from ..settings import Settings
+
+SCALE = (1, 2, 3, 4, 5)  # the scores
 
 
 class StudyError(ValueError):
@@ -109,3 +112,30 @@ def read_lines(path: Path, kind: type[Line]) -> list[Line]:
     """Read a file with one record of the class ``kind`` per line. Raises StudyError as
     :func:`~cdpr.files.read_json_lines`."""
     return list(read_json_lines(path, kind, StudyError))
+
+
+# The five dimensions of the ratings and the meaning of each score, in our words (paper, appendix "Expert Evaluation
+# Protocol").
+
+
+class Dimension(NamedTuple):
+    """A dimension on which raters score a proposal from 1 to 5, such as ``evidence_support``.
+
+    ``title`` is its name on the form, ``asks`` the question to the rater, and ``anchors`` the meaning of each score.
+    """
+
+    name: str
+    title: str
+    asks: str
+    anchors: dict[int, str]
+
+
+@functools.cache
+def rubric() -> tuple[Dimension, ...]:
+    """Read the five dimensions from ``rubric.yaml``, in the paper's order."""
+    return tuple(Dimension(**entry) for entry in parse_yaml(shipped_text(__package__, "rubric.yaml")))
+
+
+def dimensions() -> tuple[str, ...]:
+    """Return the names of the five dimensions, in the paper's order."""
+    return tuple(dimension.name for dimension in rubric())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .rubric import SCALE
+from .records import SCALE
 
 LEVEL = 0.05  # the significance level, for p-values after Holm's correction (paper)
 TARGET = 0.5  # the difference between two mean scores, in points, that a study should be able to find

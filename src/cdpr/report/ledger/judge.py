@@ -20,7 +20,7 @@ from ...evaluation.significance import crossed_bootstrap, percentile_interval, w
 from ...settings import Settings, job_of, labels_of, sweeps, value_at
 from ...study.analysis import Analysis, Interval
 from ...study.ratings import PHYSICIAN
-from ...study.rubric import dimensions
+from ...study.records import dimensions
 from ..curves import Curves, final_verdicts
 from ..methods import AGENTS, AVERAGE, DATASETS, IN_DOMAIN, unique_runs
 from ..paper import printed_rows
