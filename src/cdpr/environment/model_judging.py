@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..cases import normalise
+from ..cases.patterns import Patterns, fill
+from ..files import parse_yaml, shipped_text
 from ..llm import Model, Sampling
 from ..llm.agent_model import metering
 from ..llm.types import SYSTEM
@@ -18,33 +20,7 @@ from .table_judging import Source, TableJudge, TableMatcher, Verdict, group_by_s
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 128, 96  # most tokens of an answer; some judges think first, and names may be long
 
-# The words of a verdict. Behind a word of _RIGHT or _WRONG there can be a reason, behind a _SHORT one only punctuation.
-# Before a word there can be a _LEAD ("the answer is"). A reason that matches _REVOKED ("correct or not") undoes the
-# verdict. _MARKUP is removed before a verdict is looked for.
-_RIGHT, _WRONG = r"correct|正确", r"(?:not |in)correct|not right|wrong|不正确|错误"
-_SHORT_RIGHT, _SHORT_WRONG = r"right|yes|true|对|是的?", r"no|false|not true|不对|不是|否|错"
-_LEAD = (
-    r"(?:(?:the |my |final |最终)*(?:answer|output|verdict|judge?ment|conclusion|result|a|答案|回答|结论|判断)"
-    r"(?: is|是|为)?\W*)"
-)
-_VERDICT_WORD = re.compile(
-    rf"{_LEAD}?(?:(?P<wrong>{_WRONG})|(?P<right>{_RIGHT})"
-    rf"|(?P<no>{_SHORT_WRONG})(?=\W*$)|(?P<yes>{_SHORT_RIGHT})(?=\W*$))"
-    r"(?=(?P<reason>\W*$|\s*[,.;:!，。；：！(（—–-].*))",
-    re.IGNORECASE,
-)
-# A verdict at the end of a line; and words of a reason that leave the verdict open.
-_CLOSING = re.compile(rf"\b{_LEAD}(?:{_WRONG}|{_RIGHT})\W*$", re.IGNORECASE)
-_OPEN = r"[?/]|\b(?:or|but|however|although|unless|if|part\w*)\b|但|或|^\W*(?:no|not|false|0)\W*$"
-# What undoes a verdict of right (True) or wrong (False): an open word, or a word of the opposite verdict. "Wrong, the
-# true diagnosis is X" stays a verdict.
-_REVOKED = {
-    True: re.compile(rf"{_OPEN}|{_WRONG}", re.IGNORECASE),
-    False: re.compile(
-        rf"{_OPEN}|\b(?<!not )(?:correct|right|true)\b(?! (?:diagnosis|answer|disease|one))|(?<!不)正确", re.IGNORECASE
-    ),
-}
-_MARKUP = re.compile(r"<\|[^|>]*\|>|</?\w+>|\\(?:boxed|text|textbf)|[*_`{}\"$#]|^\s*[>-]\s", re.MULTILINE)
+_PATTERNS = Patterns(fill(parse_yaml(shipped_text(__package__, "verdicts.yaml"))))
 _DECORATION = " \t\r\n`*\"'"  # characters around the name in a matcher's answer that are no part of it
 
 
@@ -102,26 +78,29 @@ class ModelJudge(TableJudge):
     async def prepare(self, predicted: str, truth: str) -> None:
         """Get the model's answer and keep it for :meth:`verdict`, if the verdict needs one. Raises ModelFailure where
         the model gives none."""
-        if not self._tables_decide(predicted, truth):
-            await self.questions.ask(_judge_question(predicted, truth))
+        if question := self._question(predicted, truth):
+            await self.questions.ask(question)
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
         """Judge whether ``predicted`` names the disease ``truth``: returns the verdict of the tables where they settle
         it, else the model's. An unreadable answer of the model gives the verdict of the tables, marked ``invalid``.
         Raises LookupError where :meth:`prepare` was not awaited before."""
-        by_table = table_verdict(predicted, truth)
-        if self._tables_decide(predicted, truth):
+        by_table, question = table_verdict(predicted, truth), self._question(predicted, truth)
+        if question is None:
             return by_table
-        correct = read_verdict(self.questions.answer(_judge_question(predicted, truth)))
+        correct = read_verdict(self.questions.answer(question))
         if correct is None:
             return replace(by_table, by="invalid")
         return Verdict(correct, "model", by_table.several)
 
-    def _tables_decide(self, predicted: str, truth: str) -> bool:
-        """Whether the tables of names settle the verdict, so that no model is asked: they find the same disease in both
-        texts, or the predicted text denies its diagnosis. Always False without ``tables_first``."""
-        denied = read_diagnosis(predicted).stance == "denied"
-        return self.tables_first and (denied or table_verdict(predicted, truth).correct)
+    def _question(self, predicted: str, truth: str) -> str | None:
+        """Write the user message that asks the model about a predicted and a true diagnosis. None where the tables of
+        names settle the verdict: they find the same disease in both texts, or the predicted text denies its diagnosis.
+        Each diagnosis is written on one line, so that it cannot add lines to the message."""
+        diagnosis = read_diagnosis(predicted)
+        if self.tables_first and (diagnosis.stance == "denied" or table_verdict(predicted, truth).correct):
+            return None
+        return f"Proposed diagnosis: {_one_line(diagnosis.question)}\nTrue diagnosis: {_one_line(truth)}\nAnswer:"
 
 
 class ModelMatcher(TableMatcher):
@@ -138,27 +117,33 @@ class ModelMatcher(TableMatcher):
         self.questions = Questions(model, text_file("matcher.txt").strip(), "matcher", _NAME_TOKENS)
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Get the model's answer and keep it for :meth:`match`, if the match needs one: there are ``keys`` on record,
-        the tables find none of them, and the request does not decline the examination. Raises ModelFailure where the
+        """Get the model's answer and keep it for :meth:`match`, if the match needs one. Raises ModelFailure where the
         model gives none."""
-        names = tuple(keys)
-        by_table, _ = super().match(requested, names)
-        if names and not by_table and not declines_examination(requested):
-            await self.questions.ask(_matcher_question(requested, names))
+        if question := self._question(requested, tuple(keys)):
+            await self.questions.ask(question)
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], Source]:
         """Match a request with the ``keys`` of a record: returns the keys that it names (empty: none), and the source
         of the match. The source is ``table``; ``model`` where the model answered; ``invalid`` where its answer was
         unreadable. Raises LookupError where :meth:`prepare` was not awaited before."""
         names = tuple(keys)
-        by_table, _ = super().match(requested, names)
-        if by_table or not names or declines_examination(requested):  # the conditions of :meth:`prepare`
-            return by_table, "table"
-        answer = self.questions.answer(_matcher_question(requested, names)).strip(_DECORATION)
+        question = self._question(requested, names)
+        if question is None:
+            return super().match(requested, names)
+        answer = self.questions.answer(question).strip(_DECORATION)
         if answer.removesuffix(".") == NO_MATCH:
             return (), "model"
         matches = group_by_spelling(names).get(normalise(answer), ())
         return matches, "model" if matches else "invalid"
+
+    def _question(self, requested: str, keys: tuple[str, ...]) -> str | None:
+        """Write the user message that asks the model which of the examinations on record, ``keys``, a request names.
+        None where no model is asked: the tables find a key, the record has none, or the request declines the
+        examination."""
+        by_table, _ = super().match(requested, keys)
+        if by_table or not keys or declines_examination(requested):
+            return None
+        return f"On record: {json.dumps(keys, ensure_ascii=False)}\nAsked for: {_one_line(requested)}\nAnswer:"
 
 
 def read_verdict(answer: str) -> bool | None:
@@ -172,38 +157,27 @@ def read_verdict(answer: str) -> bool | None:
     if "<think>" in answer:  # thoughts that were cut off
         return None
     verdicts: set[bool] = set()
-    lines = [_one_line(line) for line in _MARKUP.sub(" ", answer).splitlines() if line.strip()]
+    lines = [_one_line(line) for line in _PATTERNS.markup.sub(" ", answer).splitlines() if line.strip()]
     for number, line in enumerate(lines):
         verdict = _match_verdict(line, is_first=number == 0)
         if verdict is not None:
             right = bool(verdict["right"] or verdict["yes"])
-            if _REVOKED[right].search(verdict["reason"]):  # "correct, but ..."
+            revoked = _PATTERNS.revoked_right if right else _PATTERNS.revoked_wrong
+            if revoked.search(verdict["reason"]):  # "correct, but ..."
                 return None
             verdicts.add(right)
     return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def _match_verdict(line: str, is_first: bool) -> re.Match[str] | None:
-    """Find a verdict in one line of an answer: returns a match of :data:`_VERDICT_WORD`, or None. A verdict counts
+    """Find a verdict in one line of an answer: returns a match of the expression ``verdict``, or None. A verdict counts
     where it is the whole line, or ends the line after a lead ("the answer is: correct"). In the first line of the
     answer (``is_first``) it also counts at the beginning, before a reason ("correct: both name the same disease")."""
-    verdict = _VERDICT_WORD.match(line)
+    verdict = _PATTERNS.verdict.match(line)
     if verdict is not None and (is_first or not verdict["reason"].strip(" .!,;:")):
         return verdict
-    closing = _CLOSING.search(line)
-    return _VERDICT_WORD.match(line, closing.start()) if closing else None
-
-
-def _judge_question(predicted: str, truth: str) -> str:
-    """Write the user message that asks a judge about a predicted and a true diagnosis. Each is written on one line, so
-    that a diagnosis cannot add lines to the message."""
-    proposed = _one_line(read_diagnosis(predicted).question)
-    return f"Proposed diagnosis: {proposed}\nTrue diagnosis: {_one_line(truth)}\nAnswer:"
-
-
-def _matcher_question(requested: str, keys: tuple[str, ...]) -> str:
-    """Write the user message that asks a matcher which of the examinations on record, ``keys``, a request names."""
-    return f"On record: {json.dumps(keys, ensure_ascii=False)}\nAsked for: {_one_line(requested)}\nAnswer:"
+    closing = _PATTERNS.closing.search(line)
+    return _PATTERNS.verdict.match(line, closing.start()) if closing else None
 
 
 def _one_line(text: str) -> str:
