@@ -20,7 +20,6 @@ from .transformer import Transformer
 _MOST_SCORES = 2**20  # attention scores that a prefill computes at a time, so that they fit into the processor's cache
 _MOST_KEYS = 2**18  # elements of the keys that a decoding step on a CPU reads at a time, so that its cache holds them
 _LARGEST_RATIO = 1.25  # ratio of most to fewest new tokens up to which prompts are padded together
-_MOVED_AT_ONCE = 64  # prompts whose keys are moved at a time, because the copy needs memory
 # Where a smaller share of the prompts still has unfinished completions, the keys and values of the other prompts are
 # dropped. That saves computation but costs a copy.
 _LEAST_ALIVE = 0.8
@@ -68,11 +67,8 @@ class Prompts:
         """Keep only the keys and values of the prompts ``rows`` (int64 ``[kept]``, ascending) and return them. They are
         moved to the front of the same memory, which overwrites those of the other prompts; so this object must not be
         used any more."""
-        for tensor in (*self.keys, *self.values):
-            # From front to back: as ``rows`` ascends, no row is overwritten before it is read.
-            for start in range(0, len(rows), _MOVED_AT_ONCE):
-                some = rows[start : start + _MOVED_AT_ONCE]
-                tensor[start : start + len(some)] = tensor.index_select(0, some)
+        for tensor in (*self.keys, *self.values):  # one after the other, because each copy needs memory
+            tensor[: len(rows)] = tensor.index_select(0, rows)
         selection = self.slice(0, len(rows))
         selection.bias = self.bias.index_select(0, rows)
         return selection

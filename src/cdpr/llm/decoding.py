@@ -339,8 +339,10 @@ class _Chunk:
         cache node of its prompt), ``history`` (its tokens) and ``numbers`` (its number in ``branches``)."""
         stored: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # per token: its branch, position, slot
         for number, node, tokens in zip(numbers, nodes, history, strict=True):
-            start, slots = self.prefixes.grow(node, tokens.tobytes())
-            stored.append((np.full(len(slots), number), np.arange(start, start + len(slots)), slots))
+            cached = self.prefixes.insert(tokens.tobytes(), node)
+            if cached:  # else the cache has no room
+                positions = np.arange(cached.known, len(tokens))
+                stored.append((np.full(len(positions), number), positions, cached.slots[cached.known :]))
         if stored:
             branch, position, slot = (np.concatenate(arrays) for arrays in zip(*stored, strict=True))
             branches.store(self.prefixes, branch, position, slot)

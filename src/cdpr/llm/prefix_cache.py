@@ -95,30 +95,20 @@ class PrefixCache:
         self._clock += 1
         self._filled = self._created
 
-    def insert(self, path: bytes) -> CachedPath | None:
+    def insert(self, path: bytes, start: CacheNode | None = None) -> CachedPath | None:
         """Put a path (token ids as bytes, not empty) into the tree and return it as a :class:`CachedPath`; None where
-        the cache has no room. Its first ``known`` tokens were in the tree; the others get new slots, into which the
-        caller writes their keys and values (:meth:`write`)."""
-        node, at, level, slots_so_far = self._descend(self._root, path)  # ``at``: bytes that the tree has
-        known = at // TOKEN_BYTES
+        the cache has no room. The path begins at the node ``start``, such as the end of a prompt behind which its
+        tokens were sampled (None: at the root). Its first ``known`` tokens were in the tree; the others get new slots,
+        into which the caller writes their keys and values (:meth:`write`)."""
+        node, at, level, slots = self._descend(start or self._root, path)  # ``at``: bytes that the tree has
         if at < len(path):
-            slots = self._allocate(len(path) // TOKEN_BYTES - known)
-            if slots is None:
+            new_slots = self._allocate((len(path) - at) // TOKEN_BYTES)
+            if new_slots is None:
                 return None
-            node = self._attach(node, path[at:], slots, level + 1)
-            slots_so_far.append(slots)
-        return CachedPath(node, np.concatenate(slots_so_far), known, level)
-
-    def grow(self, node: CacheNode, path: bytes) -> tuple[int, np.ndarray]:
-        """Put the path (token ids as bytes) that begins at ``node`` into the tree, such as the sampled tokens behind a
-        prompt. Returns the number of its tokens that were there before, and the slots of the others, int32, whose keys
-        and values the caller writes (:meth:`write`). There are no slots where the cache has no room."""
-        node, at, level, _ = self._descend(node, path)  # ``at``: bytes that the tree has
-        slots = self._allocate((len(path) - at) // TOKEN_BYTES)
-        if slots is None or not len(slots):  # no room, or no new token
-            return at // TOKEN_BYTES, np.empty(0, np.int32)
-        self._attach(node, path[at:], slots, level + 1)
-        return at // TOKEN_BYTES, slots
+            slots.append(new_slots)
+            self._created += 1
+            node = _add_child(CacheNode(path[at:], new_slots, node, self._clock, self._created, level + 1))
+        return CachedPath(node, np.concatenate(slots), at // TOKEN_BYTES, level)
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store keys and values of ``T`` tokens in their slots of one layer. ``slots`` int64 ``[T]``; ``keys`` and
@@ -163,21 +153,13 @@ class PrefixCache:
             node = child
         return node, at, level, slots
 
-    def _attach(self, parent: CacheNode, edge: bytes, slots: np.ndarray, level: int) -> CacheNode:
-        """Create a node with this edge, these slots and this level as a child of ``parent``; returns it."""
-        self._created += 1
-        node = CacheNode(edge, slots, parent, self._clock, self._created, level)
-        parent.children[edge[:TOKEN_BYTES]] = node
-        return node
-
     def _split(self, node: CacheNode, tokens: int) -> CacheNode:
         """Split a node of the tree behind the first ``tokens`` tokens of its edge. Returns the new upper node; the old
         node becomes its child and keeps the other tokens."""
         cut = tokens * TOKEN_BYTES
         upper = CacheNode(node.edge[:cut], node.slots[:tokens], node.parent, node.used, node.number, node.level)
-        node.parent.children[upper.edge[:TOKEN_BYTES]] = upper
-        node.edge, node.slots, node.parent = node.edge[cut:], node.slots[tokens:], upper
-        upper.children[node.edge[:TOKEN_BYTES]] = node
+        node.edge, node.slots, node.parent = node.edge[cut:], node.slots[tokens:], _add_child(upper)
+        _add_child(node)
         return upper
 
     def _allocate(self, count: int) -> np.ndarray | None:
@@ -205,6 +187,13 @@ class PrefixCache:
             self._free[self._n_free : self._n_free + len(node.slots)] = node.slots
             self._n_free += len(node.slots)
             del node.parent.children[node.edge[:TOKEN_BYTES]]
+
+
+def _add_child(node: CacheNode) -> CacheNode:
+    """Make a node a child of its parent, where it replaces the child whose edge begins with the same token. Returns the
+    node."""
+    node.parent.children[node.edge[:TOKEN_BYTES]] = node
+    return node
 
 
 def _common_tokens(edge: bytes, path: bytes, at: int) -> int:

@@ -42,15 +42,12 @@ class DecoderConfig:
     """The fields of ``config.json`` that the forward pass depends on.
 
     - ``rope``: the parameters of the rotary positions.
-    - ``tied``: the output head uses the weights of the embedding.
-    - ``head_norms``: the queries and keys of each head are normalised (Qwen3).
-    - ``biased``: names of the linear maps with a bias, such as ``self_attn.q_proj``.
+    - ``shapes``: the shape of every weight of the decoder, by the name that transformers gives it. The output head has
+      none of its own where it uses the weights of the embedding.
     - ``dtype``: the type of the weights; None where the file names none.
     """
 
     vocab_size: int
-    hidden_size: int
-    intermediate_size: int
     layers: int
     heads: int
     kv_heads: int
@@ -58,9 +55,7 @@ class DecoderConfig:
     epsilon: float
     rope: Mapping[str, Any]
     max_positions: int
-    tied: bool
-    head_norms: bool
-    biased: frozenset[str]
+    shapes: Mapping[str, tuple[int, ...]]
     dtype: torch.dtype | None
 
     @classmethod
@@ -76,7 +71,7 @@ class DecoderConfig:
         for name in names:
             if type(config.get(name)) is not int or config[name] < 1:
                 raise SettingsError(f"{where}: {name} must be a positive integer, not {config.get(name)!r}")
-        vocab_size, hidden_size, intermediate_size, layers, heads = (config[name] for name in names)
+        vocab_size, hidden, inner, layers, heads = (config[name] for name in names)
         # The parameters of the rotary positions, whose keys have older and newer names.
         rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
         rope.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
@@ -84,46 +79,31 @@ class DecoderConfig:
         max_positions = config.get("max_position_embeddings") or (2048 if is_llama else 32768)
         rope.setdefault("original_max_position_embeddings", max_positions)
         _check_supported(config, rope, where)
-        attention = "qkvo" if config.get("attention_bias") else ""  # a letter for each projection with a bias
-        if family == "qwen2":  # always has these biases, whatever the key says
-            attention = "qkv"
-        mlp = ("gate", "up", "down") if is_llama and config.get("mlp_bias") else ()
-        biased = [f"self_attn.{name}_proj" for name in attention] + [f"mlp.{name}_proj" for name in mlp]
-        return cls(
-            vocab_size=vocab_size,
-            hidden_size=hidden_size,
-            intermediate_size=intermediate_size,
-            layers=layers,
-            heads=heads,
-            # Where the key is missing, Qwen has 32 and Llama as many as heads; null means as many as heads.
-            kv_heads=config.get("num_key_value_heads", None if is_llama else 32) or heads,
-            head_dim=config.get("head_dim") or (128 if family == "qwen3" else hidden_size // heads),
-            epsilon=config.get("rms_norm_eps", 1e-6),
-            rope=rope,
-            max_positions=max_positions,
-            tied=bool(config.get("tie_word_embeddings", False)),
-            head_norms=family == "qwen3",
-            biased=frozenset(biased),
-            dtype=_TYPES.get(str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")),
-        )
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every weight of the decoder, by the name that transformers gives it."""
-        hidden, inner = self.hidden_size, self.intermediate_size
-        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        # Where the key is missing, Qwen has 32 and Llama as many as heads; null means as many as heads.
+        kv_heads = config.get("num_key_value_heads", None if is_llama else 32) or heads
+        head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
+        # The weights of a layer: linear maps, their biases, and norms.
+        query, key = heads * head_dim, kv_heads * head_dim
         projections = {"q": (query, hidden), "k": (key, hidden), "v": (key, hidden), "o": (hidden, query)}
         linear = {f"self_attn.{name}_proj": shape for name, shape in projections.items()}
         linear |= {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
         layer: dict[str, tuple[int, ...]] = {f"{name}.weight": shape for name, shape in linear.items()}
-        layer |= {f"{name}.bias": linear[name][:1] for name in self.biased}  # one number for each output
+        attention = "qkvo" if config.get("attention_bias") else ""  # a letter for each projection with a bias
+        if family == "qwen2":  # always has these biases, whatever the key says
+            attention = "qkv"
+        layer |= {f"self_attn.{name}_proj.bias": projections[name][:1] for name in attention}
+        if is_llama and config.get("mlp_bias"):
+            layer |= {f"{name}.bias": shape[:1] for name, shape in linear.items() if name.startswith("mlp")}
         layer |= dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,))
-        if self.head_norms:
-            layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (self.head_dim,))
-        shapes = {f"model.layers.{k}.{name}": shape for k in range(self.layers) for name, shape in layer.items()}
-        shapes |= {"model.embed_tokens.weight": (self.vocab_size, hidden), "model.norm.weight": (hidden,)}
-        if not self.tied:
-            shapes[_OUTPUT_WEIGHT] = self.vocab_size, hidden
-        return shapes
+        if family == "qwen3":  # normalises the queries and keys of each head
+            layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (head_dim,))
+        shapes = {f"model.layers.{k}.{name}": shape for k in range(layers) for name, shape in layer.items()}
+        shapes |= {"model.embed_tokens.weight": (vocab_size, hidden), "model.norm.weight": (hidden,)}
+        if not config.get("tie_word_embeddings", False):
+            shapes[_OUTPUT_WEIGHT] = vocab_size, hidden
+        epsilon = config.get("rms_norm_eps", 1e-6)
+        dtype = _TYPES.get(str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch."))
+        return cls(vocab_size, layers, heads, kv_heads, head_dim, epsilon, rope, max_positions, shapes, dtype)
 
 
 def _check_supported(config: Mapping[str, Any], rope: Mapping[str, Any], where: str) -> None:
@@ -161,8 +141,8 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTens
     architecture = DecoderConfig.from_config(read_config(folder), str(Path(folder) / "config.json"))
     # Old checkpoints hold the rotary frequencies, which follow from the configuration.
     stored = {name: t for name, t in stored_tensors(folder).items() if not name.endswith("rotary_emb.inv_freq")}
-    shapes = architecture.shapes()
-    if architecture.tied and _OUTPUT_WEIGHT in stored:
+    shapes = dict(architecture.shapes)
+    if _OUTPUT_WEIGHT in stored:  # also where the embedding is tied
         shapes[_OUTPUT_WEIGHT] = shapes["model.embed_tokens.weight"]
     missing, further = sorted(shapes.keys() - stored.keys()), sorted(stored.keys() - shapes.keys())
     if missing:
