@@ -16,7 +16,7 @@ from served import Server, answering
 
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.guard import Disclosure, GovernanceError, check_disclosure, disclosure_tags, host_of, is_local
-from cdpr.llm.types import TOO_LONG
+from cdpr.llm.types import unanswered
 from cdpr.pipeline.cli import explain
 from cdpr.seeding import derive_seed
 from cdpr.settings.datasets import Governance
@@ -164,7 +164,7 @@ def test_a_server_in_trouble(server, kind, error, times):
 @pytest.mark.parametrize("who", ["vllm", "openai", "llama", "sglang", "gemini", "claude", "proxy"])
 def test_a_conversation_too_long_for_the_server_is_no_error(server, who):
     model = open_model(ModelSpec(where=server.where, name=f"full_{who}", credentialed=True, retries=2, pause=0.01))
-    assert asyncio.run(model.chat(ASK, (0, 1), Sampling(7, 0.0), 3)) == [TOO_LONG, TOO_LONG]
+    assert asyncio.run(model.chat(ASK, (0, 1), Sampling(7, 0.0), 3)) == [unanswered("too_long")] * 2
     assert server.count(f"full_{who}") == 2, "nothing that trying again would help"
 
 

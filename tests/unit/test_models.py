@@ -15,7 +15,7 @@ from cdpr.agents.policy import PolicyAgent
 from cdpr.environment import PromptBuilder, State
 from cdpr.llm import Model, ModelSpec, Sampling, open_model
 from cdpr.llm.tokenizer import ChatTokenizer
-from cdpr.llm.types import CASE, TOO_LONG, Completion, ModelFailure
+from cdpr.llm.types import CASE, Completion, ModelFailure, unanswered
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
 
 SECRET = "zqsecret complaint"
@@ -45,7 +45,7 @@ def test_a_folder_answers_the_same_twice_and_says_when_there_is_no_room(folder):
 
     assert ask(6) == ask(6)
     assert len({ask(6, 2.0, seed) for seed in range(4)}) > 1
-    assert asyncio.run(model.chat(ASK, (0, 1), Sampling(10**6), 0)) == [TOO_LONG, TOO_LONG]
+    assert asyncio.run(model.chat(ASK, (0, 1), Sampling(10**6), 0)) == [unanswered("too_long")] * 2
 
 
 def test_messages_are_the_prompt_that_the_tokenizer_makes_of_them(folder):

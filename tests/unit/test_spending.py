@@ -46,7 +46,7 @@ def test_an_answer_costs_what_was_told_and_a_recorded_one_nothing(server, tmp_pa
     ask(spec, samples=(0, 1))
     ask(spec, samples=(0, 1))
     SYSTEM.reset(token)
-    [found] = spent(tmp_path)
+    [found] = spent(tmp_path).itertuples()
     assert (found.system, found.model, found.calls) == ("doctor", "counts", 2)
     assert (found.prompt_tokens, found.completion_tokens) == (200, 100)
     assert found.usd == pytest.approx(2 * CALL) and found.unknown_calls == found.reserved_usd == 0
@@ -57,7 +57,7 @@ def test_an_answer_costs_what_was_told_and_a_recorded_one_nothing(server, tmp_pa
 def test_what_may_have_been_billed_counts_in_its_worst_case(server, tmp_path, kind, attempts):
     with pytest.raises(ModelFailure):
         ask(priced(tmp_path, server.url, kind))
-    [found] = spent(tmp_path)
+    [found] = spent(tmp_path).itertuples()
     seen = server.count(kind)
     worst = (bound_prompt_tokens(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
     assert found.calls == 0 and attempts <= found.unknown_calls <= 3
@@ -69,12 +69,12 @@ def test_what_may_have_been_billed_counts_in_its_worst_case(server, tmp_path, ki
 def test_what_was_refused_costs_nothing(server, tmp_path, kind):
     with pytest.raises(ModelFailure):
         ask(priced(tmp_path, NOWHERE if kind == "nobody" else server.url, kind))
-    assert spent(tmp_path) == []
+    assert spent(tmp_path).empty
 
 
 def test_an_empty_answer_is_billed_though_not_kept(server, tmp_path):
     assert ask(priced(tmp_path, server.url, "empty")) == [" "]
-    [found] = spent(tmp_path)
+    [found] = spent(tmp_path).itertuples()
     assert found.calls == 2 and found.usd == pytest.approx(2 * CALL)
 
 
@@ -100,7 +100,7 @@ def test_a_used_up_budget_sends_nothing(server, tmp_path):
         for _ in range(5):
             ask(spec)
     message, used = explain(caught.value), server.count("counts") - before
-    assert used * CALL <= 0.0015 and sum(s.usd for s in spent(tmp_path)) == pytest.approx(used * CALL)
+    assert used * CALL <= 0.0015 and spent(tmp_path).usd.sum() == pytest.approx(used * CALL)
     for part in ("are spent", "reserved", "may cost", "calls.budget_usd is 0.0015", "raise it", "cdpr spend"):
         assert part in message
     assert ask(replace(spec, calls=Calls(mode="live", budget_usd=1.0))), "a raised budget goes on"
@@ -143,7 +143,7 @@ def test_the_cap_holds_across_processes(server, tmp_path):
     answered, used = told.count("answered"), server.count("doctor_slow") - before
     assert answered == used and answered + told.count("refused") == 90
     assert 48 <= answered <= 50, "50 calls cost 0.03 USD; the worst case of one more is 0.0008"
-    assert sum(s.usd for s in spent(tmp_path)) == pytest.approx(answered * CALL)
+    assert spent(tmp_path).usd.sum() == pytest.approx(answered * CALL)
 
 
 def test_money_that_a_killed_process_held_is_no_reason_to_wait(server, tmp_path, caplog):
@@ -153,7 +153,7 @@ def test_money_that_a_killed_process_held_is_no_reason_to_wait(server, tmp_path,
     while server.count("hangs") < before + 3:  # each is reserved before it is sent
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    [held] = spent(tmp_path)
+    [held] = spent(tmp_path).itertuples()
     bill = Spending.open(priced(tmp_path, NOWHERE, "m", held.reserved_usd), "model m")
     with pytest.raises(TimeoutError):  # while it runs, its calls may still cost less
         asyncio.run(asyncio.wait_for(bill.reserve(100, 10), 1.0))
@@ -162,7 +162,7 @@ def test_money_that_a_killed_process_held_is_no_reason_to_wait(server, tmp_path,
     process.communicate()
     with pytest.raises(ModelUnavailable, match="budget is used up"):
         asyncio.run(asyncio.wait_for(bill.reserve(100, 10), 20))
-    [left] = spent(tmp_path)
+    [left] = spent(tmp_path).itertuples()
     assert held.usd == 0 and (left.usd, left.unknown_usd) == (pytest.approx(held.reserved_usd),) * 2
     assert left.unknown_calls == 3 and left.reserved_usd == 0
 
@@ -170,7 +170,7 @@ def test_money_that_a_killed_process_held_is_no_reason_to_wait(server, tmp_path,
 def test_usage_that_no_call_can_have_is_unknown_and_priced_at_its_worst(server, tmp_path):
     spec = priced(tmp_path, server.url, "odd_usage", mode="record")
     assert ask(spec) == ["paid for"] == ask(spec)
-    [bill] = spent(tmp_path)
+    [bill] = spent(tmp_path).itertuples()
     worst = (bound_prompt_tokens(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
     assert (bill.calls, bill.unknown_calls, bill.usd) == (0, 1, pytest.approx(worst))
 
@@ -180,7 +180,7 @@ def test_the_bill_adds_up_what_every_model_took(server, tmp_path):
     assert render_spent(str(tmp_path), None) == nothing
     for model in ("odd_usage", "counts"):
         ask(priced(tmp_path, server.url, model, mode="record"))
-    bills = spent(tmp_path)
+    bills = [*spent(tmp_path).itertuples()]
     assert len(bills) == 2 and all(bill.usd > 0 for bill in bills)
     text = render_spent(str(tmp_path), 1.0)
     total = next(line for line in text.splitlines() if line.split()[:1] == ["total"]).split()

@@ -139,7 +139,7 @@ def read_body(response: httpx2.Response) -> Any:
         return response.text
 
 
-def classify_error(status: int, body: Any) -> str | None:
+def classify_error(status: int, body: Any) -> Literal["no_money", "too_long", "refusal"] | None:
     """Decide what an error of a server means, from its HTTP ``status`` and its ``body`` (parsed JSON, or text).
 
     Returns ``no_money`` where the account is empty or at its limit, ``too_long`` where the conversation is too long for

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -46,14 +46,6 @@ class ArchiveError(ValueError):
     """An archive cannot be written or read; the message says why."""
 
 
-class Exported(NamedTuple):
-    """The result of an export of recorded answers: the number of answers in the archive, and of those withheld because
-    their data set is credentialed by now or was not recorded."""
-
-    written: int
-    withheld: int
-
-
 @dataclass
 class Imported:
     """The result of an import of recorded answers. It counts the answers of the archive that were ``new``, that were
@@ -81,7 +73,7 @@ class _Line(BaseModel):
 
 def export_recordings(
     state: str | Path, file: str | Path, systems: Sequence[str] = (), credentialed: Collection[str] = ()
-) -> Exported:
+) -> tuple[int, int]:
     """Write the recorded answers of models about open cases to the archive ``file``; returns their number, and that of
     the answers left out. ``state`` is the folder of the recordings. With ``systems`` (names of agents, judges,
     matchers) only the answers that these use are written.
@@ -92,8 +84,8 @@ def export_recordings(
     case, and where no answer is left to write.
     """
     private = {question for (question,) in Recordings(state, True).journal.read("SELECT question FROM answers")}
-    lines, withheld = [], 0
-    for *columns, users, datasets in Recordings(state, False).journal.read(_OPEN_ANSWERS):
+    recordings, lines, withheld = Recordings(state, False), [], 0
+    for *columns, users, datasets in recordings.journal.read(_OPEN_ANSWERS):
         row, sources = AnswerRow(*columns), json.loads(datasets or "[]")
         names = sorted(name for name in json.loads(users) if not systems or name in systems)
         if not names:
@@ -103,8 +95,7 @@ def export_recordings(
             continue
         if row.question in private:
             case = "a credentialed case (its data set was marked otherwise once)"
-            folder = recording.recordings_folder(state, credentialed=False)
-            remedy = f"Export other systems (--system), or remove {folder} if its cases are credentialed"
+            remedy = f"Export other systems (--system), or remove {recordings.folder} if its cases are credentialed"
             problem = f"question {row.question[:16]} is also that of {case}: its answer must not leave {state}"
             raise ArchiveError(f"{problem}. {remedy}")
         content = {"systems": names, "asked": json.loads(row.asked), "answer": json.loads(row.answer)}
@@ -116,22 +107,27 @@ def export_recordings(
     member = zipfile.ZipInfo(_MEMBER, _EPOCH)  # a fixed date, so that equal answers give equal bytes
     with replacing(file) as partial, zipfile.ZipFile(partial, "w") as archive:
         archive.writestr(member, "".join(lines), zipfile.ZIP_DEFLATED)
-    return Exported(len(lines), withheld)
+    return len(lines), withheld
 
 
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
     """Add the answers of models in the archive ``file`` to the recordings in the folder ``state``; returns their
     counts. Raises ArchiveError for a file that is no archive, and for a line whose answer does not belong to its
     question; nothing is imported then."""
-    imported = Imported()
 
-    def add_all(database: sqlite3.Connection) -> None:
-        """Add all lines of the archive to the database, in one transaction."""
+    def add_all(database: sqlite3.Connection) -> Imported:
+        """Add all lines of the archive to the database, in one transaction; returns their counts."""
+        imported = Imported()
         for number, text in enumerate(_read_lines(file), 1):
-            _import_line(database, text, f"{file}, line {number}", imported)
+            line, row = _parse_line(text, f"{file}, line {number}")
+            earlier = recording.insert_answer(database, row, line.systems, _IMPORTED)
+            imported.new += earlier is None
+            imported.known += earlier == row.answer
+            imported.conflicting += earlier not in (None, row.answer)
+            imported.systems.update(line.systems)
+        return imported
 
-    Recordings(state, credentialed=False).journal.write(add_all)
-    return imported
+    return Recordings(state, credentialed=False).journal.write(add_all)
 
 
 def _read_lines(file: str | Path) -> Iterator[str]:
@@ -151,8 +147,8 @@ def _read_lines(file: str | Path) -> Iterator[str]:
         raise ArchiveError(f"{file}: no archive of recordings ({type(error).__name__}); fetch it again") from error
 
 
-def _import_line(database: sqlite3.Connection, text: str, where: str, imported: Imported) -> None:
-    """Check the line ``text`` of an archive, add its answer to the database, and count it in ``imported``.
+def _parse_line(text: str, where: str) -> tuple[_Line, AnswerRow]:
+    """Check the line ``text`` of an archive; returns it and the row of its answer.
 
     Raises ArchiveError, which begins with ``where`` (file and number of the line), for a line that is not valid, for an
     answer that does not belong to its question, and for one that no server can have given.
@@ -171,12 +167,7 @@ def _import_line(database: sqlite3.Connection, text: str, where: str, imported: 
     except ValueError as error:
         remedy = "the archive is damaged or was edited, fetch it again"
         raise ArchiveError(f"{where}: the answer does not belong to its question; {remedy}") from error
-    row = AnswerRow(line.question, line.model, asked, answer, line.date)
-    earlier = recording.insert_answer(database, row, line.systems, _IMPORTED)
-    imported.new += earlier is None
-    imported.known += earlier == answer
-    imported.conflicting += earlier not in (None, answer)
-    imported.systems.update(line.systems)
+    return line, AnswerRow(line.question, line.model, asked, answer, line.date)
 
 
 # The command
@@ -192,9 +183,9 @@ def run_export(settings: Settings, file: str, systems: Sequence[str]) -> str:
         raise SettingsError(f"{', '.join(unknown)}: {problem}; `cdpr systems` lists all")
     state = settings.paths.state
     credentialed = [name for name in DATASETS if settings.data.source(name).credentialed]
-    exported = export_recordings(state, file, systems, credentialed)
-    left_out = f"; {exported.withheld:,} left out: their data set is credentialed by now, or was not recorded"
-    return f"{file}: {exported.written:,} answers about open cases{left_out if exported.withheld else ''}"
+    written, withheld = export_recordings(state, file, systems, credentialed)
+    left_out = f"; {withheld:,} left out: their data set is credentialed by now, or was not recorded"
+    return f"{file}: {written:,} answers about open cases{left_out if withheld else ''}"
 
 
 def run_import(settings: Settings, file: str) -> str:

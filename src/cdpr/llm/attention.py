@@ -7,6 +7,7 @@ tokens.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -87,40 +88,57 @@ class Prefill:
     """
 
     def __init__(
-        self, pool: PrefixCache, prompts: Prompts, slots: np.ndarray, write: np.ndarray, known: np.ndarray
+        self, pool: PrefixCache, prompts: Prompts, slots: np.ndarray, paths: Sequence[bytes], known: np.ndarray
     ) -> None:
-        """Prepare the attention of a forward pass over the new tokens of ``P`` prompts, *packed* one behind the other
-        in one row.
+        """Prepare a forward pass over the new tokens of ``P`` prompts, *packed* one behind the other in one row, and
+        its attention.
 
         - ``pool`` is the prefix cache, which stores the keys and values.
         - ``prompts`` gets the keys and values of the whole prompts, of up to ``T`` tokens.
         - ``slots`` int ``[P, T]`` are the cache slots of all tokens of the prompts; 0 is padding.
-        - ``write`` int64 ``[packed tokens]`` are the cache slots of the packed tokens; 0 for padding and for tokens
-          that the cache has already.
-        - ``known`` int ``[P]``: the first ``known[p]`` tokens of prompt p are not new; they are not computed.
+        - ``paths`` are the token ids of the prompts, as bytes.
+        - ``known`` int ``[P]``: the keys and values of the first ``known[p]`` tokens of prompt p are in the cache.
+
+        Afterwards ``tokens`` are the packed tokens, ``positions`` those in their prompts, and ``last`` the packed index
+        of the last token of each prompt, each int64 with padding behind (0).
         """
-        arch, device = pool.transformer.architecture, pool.transformer.device
-        self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
-        self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
+        transformer, arch, device = pool.transformer, pool.transformer.architecture, pool.transformer.device
+        self.pool, self.prompts, self.last_layer, self.index = pool, prompts, arch.layers - 1, pool.index(slots)
+        lengths = np.count_nonzero(slots, axis=1)
+        first = np.minimum(known, lengths - 1)  # the first new token of each prompt
+        new = lengths - first  # new tokens of each prompt
+        ends = np.cumsum(new)  # the packed index behind the new tokens of each prompt
+        begins = ends - new
+        prompt = np.repeat(np.arange(len(new)), new)  # of each packed token
+        position = np.arange(len(prompt)) - begins[prompt] + first[prompt]  # in its prompt
+        # Three rows of one array, which is copied to the device at once; padding is 0.
+        packed = np.zeros((3, transformer.padded(len(prompt))), dtype=np.int64)
+        packed[0, : len(prompt)] = np.concatenate(
+            [np.frombuffer(path, np.int32)[n:] for path, n in zip(paths, first, strict=True)]
+        )
+        packed[1, : len(prompt)] = position
+        # The slots to write; 0 is the slot of tokens that are in the cache already.
+        packed[2, : len(prompt)] = np.where(position < known[prompt], 0, slots[prompt, position])
+        last = np.zeros(transformer.padded(len(new)), dtype=np.int64)
+        last[: len(new)] = ends - 1
+        self.tokens, self.positions, self.write = torch.from_numpy(packed).to(device)
+        self.last = torch.from_numpy(last).to(device)
         # Ranges of prompts, from ``start`` to before ``stop``. A prompt has one query for each new token. In a range
         # all prompts are padded to the same number of queries, so that one matrix product serves it. ``query`` int64
         # [prompts * padded queries]: of each padded query the index of its token in the packed forward pass (padding:
         # 0). ``bias`` [prompts, padded queries, T]: 0 for the tokens of the prompt that a query sees, else -inf.
         self.ranges: list[tuple[int, int, Tensor, Tensor]] = []  # start, stop, query, bias
-        new = np.count_nonzero(slots, axis=1) - known  # new tokens of each prompt
-        ends = np.cumsum(new)  # the packed index behind the new tokens of each prompt
-        begins = ends - new
         # For every packed token the index of its query among the padded queries of all ranges. By it `attend` puts the
         # results into packed order again. ``padded_before`` is the number of padded queries in the ranges before.
-        padded_query, padded_before = np.zeros(len(write), dtype=np.int64), 0
+        padded_query, padded_before = np.zeros(packed.shape[1], dtype=np.int64), 0
         for start, stop in _divide_into_ranges(new, arch.heads * slots.shape[1]):
             number = np.arange(int(new[start:stop].max()))  # of a new token within its prompt
             is_query = number < new[start:stop, None]  # [prompts, padded queries]; false: padding
             # Of each padded query: the packed index of its token.
             query = torch.from_numpy(np.where(is_query, begins[start:stop, None] + number, 0).reshape(-1))
-            position = known[start:stop, None] + number  # of each padded query in its prompt
+            position = first[start:stop, None] + number  # of each padded query in its prompt
             visible = np.arange(slots.shape[1]) <= position[:, :, None]  # a token sees itself and all before it
-            self.ranges.append((start, stop, query.to(device), _make_bias(visible, pool.transformer)))
+            self.ranges.append((start, stop, query.to(device), _make_bias(visible, transformer)))
             padded_query[begins[start] : ends[stop - 1]] = padded_before + np.flatnonzero(is_query)
             padded_before += is_query.size
         self.padded_query = torch.from_numpy(padded_query).to(device)

@@ -8,7 +8,6 @@ completion samples its next token with its own random number.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -110,27 +109,32 @@ def _keep_top(mass: Tensor, sampling: Sampling) -> Tensor:
     return torch.zeros_like(mass).scatter_(1, index, ordered)
 
 
+# What is known of each row (completion) of a batch. ``prompt``: the index of its prompt; ``seed`` and ``sample``: the
+# two numbers from which `uniforms` draws its random numbers; ``limit``: the most tokens that it can have; ``length``:
+# the number of tokens that it got, 0 before it is decoded.
+ROW = np.dtype(
+    [("prompt", np.int64), ("seed", np.uint64), ("sample", np.int64), ("limit", np.int64), ("length", np.int64)]
+)
+
+
 @dataclass(frozen=True)
 class Batch:
     """Completions to compute together, one per row, with the temperature, top-p and top-k of ``sampling``.
 
-    ``paths`` are the prompts, as bytes (:func:`~cdpr.llm.prefix_cache.as_path`). Each row has an entry in
-
-    - ``prompt``: the index of its prompt in ``paths``; rows of one prompt are adjacent;
-    - ``limit``: the most tokens of its completion;
-    - ``seed`` and ``sample``: the two numbers from which :func:`uniforms` draws its random numbers.
-
-    With ``given`` int ``[rows, longest]`` no token is sampled: the first ``limit`` tokens of each row are its
-    completion, and their log-probabilities are computed.
+    - ``paths`` are the prompts, as bytes (:func:`~cdpr.llm.prefix_cache.as_path`).
+    - ``rows`` has the type :data:`ROW`; rows of one prompt are adjacent, and prompts are in the order of ``paths``.
+    - ``tokens`` int32 and ``logprobs`` float64, both ``[rows, longest]``, get the completions. Behind its length a row
+      is 0.
+    - ``is_given``: no token is sampled. ``tokens`` has the completions already, of ``limit`` tokens each, and their
+      log-probabilities are computed.
     """
 
     sampling: Sampling
     paths: Sequence[bytes]
-    prompt: np.ndarray
-    limit: np.ndarray
-    seed: np.ndarray  # uint64
-    sample: np.ndarray
-    given: np.ndarray | None = None
+    rows: np.ndarray
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    is_given: bool
 
 
 @dataclass
@@ -154,15 +158,6 @@ class SamplerCounters:
     rounds: int = 0
 
 
-class DecodedBatch(NamedTuple):
-    """The completions of a :class:`Batch`: ``tokens`` int32 and ``logprobs`` float64, both ``[rows, longest]``, and
-    ``lengths`` int64 ``[rows]``, the number of tokens of each row. Behind its length a row is 0."""
-
-    tokens: np.ndarray
-    logprobs: np.ndarray
-    lengths: np.ndarray
-
-
 class BatchDecoder:
     """Decodes batches of completions with one transformer and one prefix cache, ``prefixes``.
 
@@ -179,26 +174,24 @@ class BatchDecoder:
         self.counters = SamplerCounters()
         self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 
-    def run(self, batch: Batch) -> DecodedBatch:
-        """Compute and return the completions of a batch, in chunks of rows that fit into the memory. After an error the
-        prefix cache is empty."""
-        rows, longest = len(batch.prompt), int(batch.limit.max())
-        decoded = DecodedBatch(np.zeros((rows, longest), np.int32), np.zeros((rows, longest)), np.zeros(rows, np.int64))
+    def run(self, batch: Batch) -> None:
+        """Compute the completions of a batch, in chunks of rows that fit into the memory, and write them into the
+        batch. After an error the prefix cache is empty."""
+        rows, longest = batch.tokens.shape
         self.transformer.extend_positions(max(map(len, batch.paths)) // TOKEN_BYTES + longest)
         start = 0
         try:
             while start < rows:
                 stop, cached = self._choose_rows(batch, start, longest)
-                _Chunk(self, batch, start, stop, cached).run(decoded)
+                _Chunk(self, batch, start, stop, cached).run()
                 start = stop
         except BaseException:  # the prefix cache may hold slots that were never filled
             self.prefixes.clear()
             raise
-        if batch.given is None:
-            self.counters.generated_tokens += int(decoded.lengths.sum())
+        if batch.is_given:
+            self.counters.scored_tokens += int(batch.rows["length"].sum())
         else:
-            self.counters.scored_tokens += int(decoded.lengths.sum())
-        return decoded
+            self.counters.generated_tokens += int(batch.rows["length"].sum())
 
     def _choose_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
         """Choose the rows (completions) of the batch that are decoded next, from the row ``start`` on, and put their
@@ -211,11 +204,12 @@ class BatchDecoder:
         """
         self.prefixes.begin_batch()
         cached: list[CachedPath] = []
-        ends = np.flatnonzero(np.diff(batch.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
+        # The index behind the rows of each prompt.
+        ends = np.flatnonzero(np.diff(batch.rows["prompt"][start:], append=-1)) + start + 1
         stop = start
         length = most = 0  # of the chunk so far: tokens of the longest prompt, most completions of a prompt
         for end in ends.tolist():  # the rows from ``stop`` to before ``end`` are those of the next prompt
-            path = batch.paths[batch.prompt[stop]]
+            path = batch.paths[batch.rows["prompt"][stop]]
             length, most = max(length, len(path) // TOKEN_BYTES), max(most, end - stop)
             prompts = len(cached) + 1
             grid = prompts * most  # cells for branches: every prompt gets as many as the one with most completions
@@ -249,7 +243,8 @@ class _Chunk:
         prompts that share it."""
         self.decoder, self.batch, self.start = decoder, batch, start
         self.transformer, self.prefixes, self.counters = decoder.transformer, decoder.prefixes, decoder.counters
-        prompt = batch.prompt[start:stop]  # of each row
+        rows = batch.rows[start:stop]
+        prompt = rows["prompt"]
         first = prompt[0]
         lengths = np.array([len(path.slots) for path in cached])
         known = np.array([path.known for path in cached])
@@ -264,14 +259,15 @@ class _Chunk:
         self.begin = np.minimum(self.known, self.lengths - 1)
         new_index = np.argsort(order)  # the inverse of ``order``: of each prompt its index in the sorted lists
         self.prompt = new_index[prompt - first]  # of each row
-        self.limit = batch.limit[start:stop]
+        self.limit = rows["limit"]
         # One random number for each row and token.
-        self.uniforms = uniforms(batch.seed[start:stop], batch.sample[start:stop], int(self.limit.max()))
+        self.uniforms = uniforms(rows["seed"], rows["sample"], int(self.limit.max()))
 
-    def run(self, decoded: DecodedBatch) -> None:
+    def run(self) -> None:
         """Decode token by token until all rows (completions) have ended, and write their tokens, log-probabilities and
-        lengths into ``decoded``. Rows of a prompt with equal tokens so far share one branch, which the model computes
+        lengths into the batch. Rows of a prompt with equal tokens so far share one branch, which the model computes
         once."""
+        batch = self.batch
         prompts, logits = self._prefill()
         branches = Branches(self.transformer, prompts)
         nodes = [path.node for path in self.cached]  # of the prompts, in the prefix cache
@@ -282,9 +278,9 @@ class _Chunk:
         for step in range(self.uniforms.shape[1]):
             token, logprob = self._choose_tokens(logits, live, branch, step)
             rows = self.start + live  # in the batch
-            decoded.tokens[rows, step], decoded.logprobs[rows, step], decoded.lengths[rows] = token, logprob, step + 1
+            batch.tokens[rows, step], batch.logprobs[rows, step], batch.rows["length"][rows] = token, logprob, step + 1
             stay = self.limit[live] > step + 1  # of each of these rows: whether it goes on
-            if self.batch.given is None:
+            if not batch.is_given:
                 stay &= ~self.decoder.ends[token]
             live = live[stay]
             # Rows of one branch with the same token form one longer branch. An integer encodes branch and token.
@@ -314,12 +310,12 @@ class _Chunk:
         so far.
         """
         source = torch.from_numpy(branch).to(logits.device)
-        if self.batch.given is None:
+        if self.batch.is_given:
+            given = torch.from_numpy(self.batch.tokens[self.start + live, step]).to(logits.device)
+            sampled = given, logits.log_softmax(-1)[source, given]
+        else:
             uniform = torch.from_numpy(self.uniforms[live, step]).to(logits.device)
             sampled = draw(logits, self.batch.sampling, uniform, source)
-        else:
-            given = torch.from_numpy(self.batch.given[self.start + live, step]).to(logits.device)
-            sampled = given, logits.log_softmax(-1)[source, given]
         token, logprob = torch.stack([t.double() for t in sampled]).cpu().numpy()  # one transfer for both
         return token.astype(np.int64), logprob
 
@@ -373,20 +369,7 @@ class _Chunk:
         ``slots`` ``[prompts, T]`` are the cache slots of their tokens (0: padding).
         """
         some = slice(first, first + len(prompts))
-        begin, known = self.begin[some], self.known[some]
-        fresh = self.lengths[some] - begin  # tokens of each prompt that are computed now
-        behind = np.cumsum(fresh)  # the packed index behind the tokens of each prompt
-        prompt = np.repeat(np.arange(len(fresh)), fresh)  # of each packed token
-        position = np.arange(behind[-1]) - np.repeat(behind - fresh, fresh) + begin[prompt]  # in its prompt
-        new_tokens = [np.frombuffer(path, np.int32)[n:] for path, n in zip(self.paths[some], begin, strict=True)]
-        # Three rows of one array, which is copied to the device at once; padding is 0.
-        packed = np.zeros((3, self.transformer.padded(len(prompt))), dtype=np.int64)
-        packed[0, : len(prompt)] = np.concatenate(new_tokens)
-        packed[1, : len(prompt)] = position
-        # The slots to write; 0 is the slot of tokens that are in the cache already.
-        packed[2, : len(prompt)] = np.where(position < known[prompt], 0, slots[prompt, position])
-        last = np.zeros(self.transformer.padded(len(fresh)), dtype=np.int64)
-        last[: len(fresh)] = behind - 1
-        attention = Prefill(self.prefixes, prompts, slots, packed[2], begin)
-        (tokens, positions, _slots), ends = (torch.from_numpy(a).to(self.transformer.device) for a in (packed, last))
-        return self.transformer.forward(tokens, positions, attention, ends)[: len(fresh)]
+        attention = Prefill(self.prefixes, prompts, slots, self.paths[some], self.known[some])
+        return self.transformer.forward(attention.tokens, attention.positions, attention, attention.last)[
+            : len(prompts)
+        ]

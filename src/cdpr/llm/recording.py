@@ -66,36 +66,29 @@ class Recordings:
     def __init__(self, state: str | Path, credentialed: bool) -> None:
         """Open the recordings in the folder ``state``: those about credentialed cases, which only the owner can read,
         or those about open ones."""
-        self.folder = recordings_folder(state, credentialed)
+        self.folder = Path(state) / "recordings" / ("credentialed" if credentialed else "open")
         self.folder.mkdir(mode=0o700 if credentialed else 0o777, parents=True, exist_ok=True)
         self.journal = open_journal(self.folder / "answers.sqlite", _SCHEMA)
 
     def find(self, question: str) -> Completion | None:
         """Find the recorded answer of a model by the key of its question (:func:`question_key`); None where there is
         none."""
-        rows = self.journal.read("SELECT answer FROM answers WHERE question = ?", (question,))
-        answers = [read_answer(answer) for (answer,) in rows]  # one, or none
-        return answers[0] if answers else None
+        for (answer,) in self.journal.read("SELECT answer FROM answers WHERE question = ?", (question,)):
+            return read_answer(answer)  # there is at most one
+        return None
 
     def record(self, model: str, asked: str, answer: Completion, system: str) -> Completion:
         """Record the answer of ``model`` to the question ``asked`` (JSON text), and that ``system`` (an agent, judge or
         matcher) uses it. Returns the answer to use: this one, or the one that another process recorded before."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = AnswerRow(question_key(asked), model, asked, write_answer(answer), date)
-        dataset = DATASET.get()
-        earlier = self.journal.write(lambda database: insert_answer(database, row, [system], dataset))
+        earlier = self.journal.write(lambda database: insert_answer(database, row, [system], DATASET.get()))
         return read_answer(earlier or row.answer)  # read back, so that a replay gets the very same
 
     def record_use(self, question: str, system: str) -> None:
         """Record that ``system`` (an agent, judge or matcher) uses the answer to the question with the key
         ``question``, for cases of the current data set (:data:`~.types.DATASET`). Exports choose answers by this."""
-        dataset = DATASET.get()
-        self.journal.write(lambda database: _insert_uses(database, [system], dataset, question))
-
-
-def recordings_folder(state: str | Path, credentialed: bool) -> Path:
-    """The folder below ``state`` of the recordings about credentialed cases, or about open ones."""
-    return Path(state) / "recordings" / ("credentialed" if credentialed else "open")
+        self.journal.write(lambda database: _insert_uses(database, [system], DATASET.get(), question))
 
 
 def insert_answer(database: sqlite3.Connection, row: AnswerRow, systems: Sequence[str], dataset: str) -> str | None:

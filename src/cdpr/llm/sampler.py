@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from ..settings import SettingsError
-from .decoding import Batch, BatchDecoder
+from .decoding import ROW, Batch, BatchDecoder
 from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
-from .types import TOO_LONG, Completion, Ids, Messages, Model, Request, Sampling, Usage
+from .types import Completion, Ids, Messages, Model, Request, Sampling, Usage, unanswered
 
 _CPU_CACHES = 3 * 2**29  # bytes, 1.5 GiB; the demo's whole evaluation fits
 _CHUNK = 768  # completions decoded at a time, fewer when their keys and values exceed their share of the memory
@@ -111,11 +111,11 @@ class InProcessSampler(Model):
         return await future
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample one answer to a conversation for each index in ``samples``. Each is :data:`~.types.TOO_LONG` where the
-        conversation leaves no room for ``sampling.max_tokens``."""
+        """Sample one answer to a conversation for each index in ``samples``. Each has the finish reason
+        ``too_long`` where the conversation leaves no room for ``sampling.max_tokens``."""
         prompt_ids = self.tokenizer.encode_conversation(messages)
         if len(prompt_ids) + sampling.max_tokens > self.max_positions:
-            return [TOO_LONG] * len(samples)
+            return [unanswered("too_long")] * len(samples)
         return await self.sample(prompt_ids, samples, sampling, seed)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
@@ -137,11 +137,12 @@ class InProcessSampler(Model):
         for parameters in sorted(by_parameters):
             batch, owners = _make_batch(requests, by_parameters[parameters])  # owners: the request of each row
             with torch.inference_mode():
-                tokens, logprobs, lengths = (array.tolist() for array in self._decoder.run(batch))
-            ids_of_rows = [tuple(row[:length]) for row, length in zip(tokens, lengths, strict=True)]  # without padding
+                self._decoder.run(batch)
+            lengths = batch.rows["length"].tolist()
+            ids_of_rows = [tuple(row[:n]) for row, n in zip(batch.tokens.tolist(), lengths, strict=True)]  # no padding
             distinct = list(dict.fromkeys(ids_of_rows))  # equal completions are decoded to text once
             text_of = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
-            for owner, ids, row_logprobs in zip(owners, ids_of_rows, logprobs, strict=True):
+            for owner, ids, row_logprobs in zip(owners, ids_of_rows, batch.logprobs.tolist(), strict=True):
                 finish = self.tokenizer.finish_reason(ids)
                 usage = Usage(len(requests[owner].prompt), len(ids))
                 results[owner].append(Completion(text_of[ids], ids, tuple(row_logprobs[: len(ids)]), finish, usage))
@@ -242,17 +243,17 @@ def _make_batch(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Ba
     prompts = list(dict.fromkeys(paths[i] for i in order))  # each once
     index_of_prompt = {path: index for index, path in enumerate(prompts)}
     counts = [len(requests[i].samples) for i in order]  # rows of each request
-    prompt_of_row = np.repeat([index_of_prompt[paths[i]] for i in order], counts)
-    limit = np.repeat([requests[i].sampling.max_tokens for i in order], counts)
-    given = None
-    if requests[order[0]].given:
-        rows = [row for i in order for row in requests[i].given]
-        limit = np.array([len(row) for row in rows])
-        given = np.zeros((len(rows), limit.max()), np.int64)
-        for padded_row, row in zip(given, rows, strict=True):
-            padded_row[: len(row)] = row
+    rows = np.zeros(sum(counts), ROW)
+    rows["prompt"] = np.repeat([index_of_prompt[paths[i]] for i in order], counts)
     # Modulo 2**64, so that any integer is a seed.
-    seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
-    sample = np.concatenate([requests[i].samples for i in order])
-    batch = Batch(requests[order[0]].sampling, prompts, prompt_of_row, limit, seed, sample, given)
+    rows["seed"] = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
+    rows["sample"] = np.concatenate([requests[i].samples for i in order])
+    rows["limit"] = np.repeat([requests[i].sampling.max_tokens for i in order], counts)
+    given = [completion for i in order for completion in requests[i].given]
+    if given:
+        rows["limit"] = [len(completion) for completion in given]
+    tokens = np.zeros((len(rows), rows["limit"].max()), np.int32)
+    for row, completion in zip(tokens, given, strict=False):  # none are given, or one for each row
+        row[: len(completion)] = completion
+    batch = Batch(requests[order[0]].sampling, prompts, rows, tokens, np.zeros(tokens.shape), bool(given))
     return batch, np.repeat(order, counts)

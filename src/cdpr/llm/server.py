@@ -25,20 +25,7 @@ from .guard import host_of, is_local, parse_unix_socket
 from .spec import ModelSpec
 from .spending import Cost, Spending, bound_prompt_tokens
 from .tokenizer import ChatTokenizer
-from .types import (
-    CASE,
-    FAILED,
-    REFUSED,
-    TOO_LONG,
-    Completion,
-    Ids,
-    Messages,
-    Model,
-    ModelFailure,
-    ModelUnavailable,
-    Sampling,
-    Usage,
-)
+from .types import CASE, Completion, Ids, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage, unanswered
 
 # HTTP statuses of problems that may pass (time-out, conflict, too early, too many requests), beside all from 500 on.
 _RETRIED_STATUSES = (408, 409, 425, 429)
@@ -153,7 +140,7 @@ class ServedModel(Model):
         ModelFailure.
 
         Where the error may be due to the text of the conversation, the same request is sent with harmless words. If the
-        server answers these, the text was the cause, and the completion is :data:`FAILED`.
+        server answers these, the text was the cause, and the finish reason of the completion is ``failed``.
         """
         self.spec.check()
         client, open_requests = self._connect()
@@ -165,7 +152,7 @@ class ServedModel(Model):
                 retries = 0 if last.retry else self.spec.retries
                 control = await self._try_repeatedly(client, request._replace(body=request.harmless), retries)
                 if not isinstance(control.result, ModelFailure):  # harmless words are answered: the text is the cause
-                    return [FAILED]
+                    return [unanswered("failed")]
         if isinstance(last.result, ModelFailure):
             raise last.result
         return last.result
@@ -251,15 +238,15 @@ class ServedModel(Model):
 
     def _interpret_error(self, status: int, body: Any, headers: Mapping[str, str]) -> _Attempt:
         """Decide what an error of the server means, by its HTTP status, body (parsed JSON, or text) and headers.
-        Returns the attempt. Its result is one completion, :data:`TOO_LONG` or :data:`REFUSED`, where the conversation
-        is too long or refused. Otherwise the result is an exception; the request is to be sent again if the error may
+        Returns the attempt. Its result is one completion without text where the conversation is too long or refused.
+        Otherwise the result is an exception; the request is to be sent again if the error may
         pass."""
         problem, meaning = f"status {status}", answers.classify_error(status, body)
         if meaning == "no_money":
             advice = "the account has no money left, or reached its limit; answers so far are kept"
             return _Attempt(ModelUnavailable(f"{self._label}: {problem}; {advice}"), "free")
         if meaning is not None:
-            return _Attempt([TOO_LONG if meaning == "too_long" else REFUSED], "free")
+            return _Attempt([unanswered(meaning)], "free")
         hint = headers.get("x-should-retry")  # with which OpenAI and Anthropic overrule the status
         may_pass = status in _RETRIED_STATUSES or status >= 500
         if hint == "true" or (may_pass and hint != "false"):

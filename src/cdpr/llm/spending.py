@@ -13,9 +13,8 @@ import os
 import platform
 import sqlite3
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ..settings import ModelEntry, SettingsError
 from ..settings.models import Prices
@@ -23,6 +22,9 @@ from .guard import is_local
 from .journal import open_journal
 from .spec import ModelSpec
 from .types import SYSTEM, Messages, ModelUnavailable, Usage
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spent (
@@ -47,27 +49,6 @@ _POLL = 0.25  # seconds between two attempts to reserve, where other calls hold 
 _POLLS_BEFORE_CHECK = 8  # such attempts between two checks whether the processes that hold reservations still run
 _CLOCK_TOLERANCE = 2.0  # seconds by which two readings of the start time of the same process may differ
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Spent:
-    """The calls of one ``system`` (an agent, judge or matcher) to one ``model``, and their costs in US dollars.
-
-    - ``calls``, ``prompt_tokens``, ``completion_tokens``: of the calls whose tokens the server reported.
-    - ``usd``: the cost of all calls but those in progress, ``unknown_usd`` included.
-    - ``unknown_usd``: the highest possible cost of the ``unknown_calls``, whose tokens are unknown.
-    - ``reserved_usd``: the highest possible cost of the calls in progress.
-    """
-
-    system: str
-    model: str
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    usd: float
-    unknown_calls: int
-    unknown_usd: float
-    reserved_usd: float
 
 
 class Spending:
@@ -212,19 +193,29 @@ def bound_prompt_tokens(messages: Messages) -> int:
     return _TEMPLATE_TOKENS + sum(_MESSAGE_TOKENS + len(message["content"].encode()) for message in messages)
 
 
-def spent(state: str | Path) -> list[Spent]:
-    """Read all costs in the folder ``state``: one entry for each pair of system (agent, judge or matcher) and model.
-    The cost of calls in progress is in ``reserved_usd``."""
+def spent(state: str | Path) -> "pd.DataFrame":
+    """Read all costs in the folder ``state``, US dollars, as a frame with a row for each ``system`` (an agent, judge or
+    matcher) and each ``model`` that it called.
+
+    - ``calls``, ``prompt_tokens``, ``completion_tokens``: of the calls whose tokens the server reported.
+    - ``usd``: the cost of all calls but those in progress, ``unknown_usd`` included.
+    - ``unknown_usd``: the highest possible cost of the ``unknown_calls``, whose tokens are unknown.
+    - ``reserved_usd``: the highest possible cost of the calls in progress.
+    """
+    import pandas as pd  # here, because the import would slow every job that calls a model
+
     if not database_path(state).exists():
-        return []
-    # ``known`` is 1 in rows of calls whose tokens the server reported, else 0. The columns are the fields of Spent.
+        return pd.DataFrame()
+    # ``known`` is 1 in rows of calls whose tokens the server reported, else 0.
     query = (
         "SELECT system, model, SUM(known * calls), SUM(prompt_tokens), SUM(completion_tokens), TOTAL(usd), "
         "SUM((1 - known) * calls), TOTAL((1 - known) * usd), TOTAL(reserved) "
         f"FROM {_COSTS} GROUP BY system, model ORDER BY system, model"
     )
     journal = open_journal(database_path(state), _SCHEMA)
-    return [Spent(*row) for row in journal.read(query, {"now": time.time()})]
+    columns = ["system", "model", "calls", "prompt_tokens", "completion_tokens", "usd"]
+    columns += ["unknown_calls", "unknown_usd", "reserved_usd"]
+    return pd.DataFrame(journal.read(query, {"now": time.time()}), columns=columns)
 
 
 def database_path(state: str | Path) -> Path:
@@ -235,9 +226,7 @@ def database_path(state: str | Path) -> Path:
 def render_spent(state: str, budget: float | None) -> str:
     """Write the table that ``cdpr spend`` prints: the calls, tokens and costs of each system and model in the folder
     ``state``, their total, and what is left of ``budget`` (US dollars; None: no budget is set)."""
-    import pandas as pd  # here, because the import would slow every job that calls a model
-
-    bills = pd.DataFrame(spent(state))
+    bills = spent(state)
     if bills.empty:
         return f"Nothing was spent: {state} holds no call of a model with prices; other models are not listed."
     counts = [name for name in bills if name.endswith(("calls", "tokens"))]

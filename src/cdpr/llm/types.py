@@ -121,12 +121,9 @@ class Completion:
         return self.finish_reason in ("length", "refusal")
 
 
-TOO_LONG = Completion("", (), (), "too_long", Usage(0, 0))
-"""The completion of a conversation that is too long for the model."""
-REFUSED = Completion("", (), (), "refusal", Usage(0, 0))
-"""The completion of a conversation that the server refuses as content."""
-FAILED = Completion("", (), (), "failed", Usage(0, 0))
-"""The completion of a conversation that the server does not answer, for a reason that is not known."""
+def unanswered(reason: Literal["refusal", "too_long", "failed"]) -> Completion:
+    """Make the completion of a conversation that the model does not answer for this ``reason``, and does not charge."""
+    return Completion("", (), (), reason, Usage(0, 0))
 
 
 @dataclass(frozen=True)
@@ -163,9 +160,9 @@ class Model(Protocol):
         raise SettingsError(f"{self!r} takes messages only; {need}")
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Sample one answer to a conversation for each index in ``samples``. The completion is :data:`TOO_LONG`,
-        :data:`REFUSED` or :data:`FAILED` where the model cannot answer this conversation. Raises SettingsError for a
-        model without a tokenizer that does not override this method."""
+        """Sample one answer to a conversation for each index in ``samples``. A completion is :func:`unanswered`
+        where the model cannot answer this conversation. Raises SettingsError for a model without a tokenizer that does
+        not override this method."""
         if self.tokenizer is None:
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
         return await self.sample(self.tokenizer.encode_conversation(messages), samples, sampling, seed)
