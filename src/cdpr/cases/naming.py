@@ -26,6 +26,7 @@ MatchKind = Literal["name", "alias", "analyte"]
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "naming.yaml")))
 _PATTERN = Patterns(_TABLE["patterns"])
 _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
+_ABBREVIATIONS: dict[str, str] = _TABLE["abbreviations"]
 # Regular expressions by what they find: _CLASSES a class of examinations ("culture"), _WHOLES a whole kind
 # ("laboratory"), _AXES what makes a name that of another examination: its specimen ("urine"), its method ("pcr",
 # "transvaginal"), or the form in which a substance is measured ("free", "ionized").
@@ -133,6 +134,7 @@ def _use_words_of_vocabulary(name: str) -> str:
     # "Sodium, U": "Sodium (urine)". Known names are left alone: in "Hemoglobin (S)" the letter is no specimen.
     if not _read_by_name(name):
         name = _PATTERN.letter.sub(lambda match: _TABLE["specimen_letters"][match[1]], name)
+        name = _PATTERN.letters.sub(lambda match: _ABBREVIATIONS.get(match[0].casefold(), match[0]), name)
     if examinations().knows(name) or translate(name).clinical:
         return name
     name = name if _look_up(name) else in_english(name)
