@@ -128,7 +128,8 @@ def _use_words_of_vocabulary(name: str) -> str:
     itself."""
     # Four tests ask whether a name is known: `knows` only as it is spelt; `_look_up` also without a side and in
     # American spelling; `_read_by_name` also with its words in another order; `translate` whether it is LOINC's.
-    name = _PATTERN.piped.sub(r"\1\3 (\2\4)", _PATTERN.result.sub(" ", name).strip())  # "Sodium - serum": "Sodium (serum)"
+    name = _PATTERN.result.sub(" ", name).strip()
+    name = _PATTERN.piped.sub(r"\1\3 (\2\4)", name)  # "Sodium - serum": "Sodium (serum)"
     name = _PATTERN.initials.sub(lambda match: re.sub("[. ]", "", match[0]), name)  # "C.B.C.": "CBC"
     name = _PATTERN.charge.sub(r"\1", name.translate(_SIGNS))  # "Na+": "Na"
     # "Sodium, U": "Sodium (urine)". Known names are left alone: in "Hemoglobin (S)" the letter is no specimen.
