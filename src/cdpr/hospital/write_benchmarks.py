@@ -11,12 +11,15 @@ one row per measured quantity or report, under this hospital's abbreviations.
 import json
 from pathlib import Path
 
+from jinja2 import StrictUndefined, Template
+
 from ..cases import SECTIONS, Analyte, diagnoses, format_analytes, normalise
 from ..files import write_csv, write_text
 from .model import Examination, Hospital, Site, read_data
 from .sample import Patient, physical_text, sample_patient, write_analytes, write_history, write_report
 
 _DATA = read_data("clinicalbench")
+_SUMMARY = Template(_DATA["summary"], undefined=StrictUndefined)
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
 # The private hospital's category for a kind of examinations; for any other kind it is the name of the kind.
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
@@ -55,7 +58,14 @@ def _write_case(hospital: Hospital, site: Site, patient: Patient, benchmark_name
     case = {name: text.format(**fields) for name, text in _DATA["case"].items()}
     results = {"imageological_examination": imaging, "laboratory_examination": laboratory}
     case |= {name: block for name, block in results.items() if block}  # an empty one stays the text "Not available."
-    return case | {"id": number, "clinical_case_summary": _write_summary(hospital, style, patient, laboratory, imaging)}
+    # The summary has age and sex, history, physical examination and all results. The first section is the person.
+    systems = [exam for exam in hospital.available(patient) if exam.kind == "physical"]
+    summary = _SUMMARY.render(
+        patient=patient, site=style, sections=SECTIONS[1:], history=write_history(hospital, style, patient),
+        physical=[(exam, _write_system(exam, style, patient)) for exam in systems],
+        laboratory=laboratory, imaging=imaging,
+    )  # fmt: skip
+    return case | {"id": number, "clinical_case_summary": summary}
 
 
 def _write_results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
@@ -91,27 +101,6 @@ def print_analyte(analyte: Analyte) -> str:
     unit = f" {analyte.units}" if analyte.units else ""
     bounds = f" ({analyte.low:g}-{analyte.high:g})" if analyte.low is not None else ""
     return f"{analyte.label} {analyte.value}{unit}{bounds}"
-
-
-def _write_summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
-    """Write the case summary of the benchmark: age and sex, history, physical examination and all results. The results
-    are given as the blocks ``laboratory`` and ``imaging`` of the case."""
-    history = write_history(hospital, site, patient)
-    systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
-    physical = "\n".join(f"{exam.name}: {_write_system(exam, site, patient)}" for exam in systems)
-    auxiliary = " ".join(
-        [f"{name}: {entry['result'].rstrip('.')}." for name, entry in laboratory.items()]
-        + [f"{name}: {entry['findings']}" for name, entry in imaging.items()]
-    )
-    sex = "female" if patient.female else "male"
-    person = f"{sex.title()}, {patient.age} years old." if site.layout == "list" else f"{patient.age} year old {sex}"
-    lines = [
-        f"Patient Basic Information: {person}",
-        *(f"{name}: {history[name]}" for name in SECTIONS[1:]),  # all but the first, which is the person
-        f"Physical Examination:\n{physical}",
-        f"Auxiliary Examination: {auxiliary}",
-    ]
-    return "\n".join(lines)
 
 
 def _write_system(exam: Examination, site: Site, patient: Patient) -> str:

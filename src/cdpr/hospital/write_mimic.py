@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import StrictUndefined, Template
 
 from ..cases import Analyte
 from ..files import write_csv
@@ -34,6 +35,8 @@ _PERSON_STREAM, _STAY_STREAM, _NOTE_STREAM = 900, 901, 902
 _YEAR_GROUPS = ("2011 - 2013", "2014 - 2016", "2017 - 2019")
 # As in the real dictionary, some quantities have a second item number with the same label; here by their first number.
 TWINS: dict[int, int] = _DATA["twins"]
+
+_NOTE = Template("\n \n".join(_DATA["discharge_note"]), undefined=StrictUndefined, keep_trailing_newline=True)
 
 Tables = dict[str, list[dict]]  # rows by the name of their table
 
@@ -246,33 +249,12 @@ def _damage(row: dict, chance: float) -> dict:
 
 def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[Analyte]) -> str:
     """Write the discharge summary of a patient, with the first eight of the laboratory values ``labs``. The hospital
-    course and the last sections name the diagnosis, as they do in real notes."""
+    course and the last sections name the diagnosis, as they do in real notes. In 15% of notes the deidentification
+    removed the social history. In 30% a second physical examination follows, at discharge, which is normal."""
     rng = patient.generator(_NOTE_STREAM)
-    history = write_history(hospital, site, patient)
-    for heading in ("History of Present Illness", "Past Medical History"):
-        history[heading] = history[heading][0].upper() + history[heading][1:]
-    if rng.random() >= 0.85:  # in 15% of notes the section was removed by the deidentification
-        history["Personal History"] = "___"
-    disease = hospital.diseases[patient.disease].name
-    values = " ".join(f"{a.label}-{a.value}{'*' if a.flag else ''}" for a in labs[:8])
-    texts = {
-        "letter": "F" if patient.female else "M",
-        "sex": "woman" if patient.female else "man",
-        "history": history,
-        "physical": _write_physical(hospital, site, patient, discharge=rng.random() < 0.3),
-        "results": f"ADMISSION LABS\n___ 06:10AM BLOOD {values}" if values else "ADMISSION LABS\n___",
-        "disease": disease,
-        "disease_lower": disease.lower(),
-    }
-    return "\n \n".join(section.format(**texts) for section in _DATA["discharge_note"]) + "\n"
-
-
-def _write_physical(hospital: Hospital, site: Site, patient: Patient, discharge: bool) -> str:
-    """Write the physical examination of a discharge summary, one line for each system of the body. With ``discharge`` a
-    second examination follows, at discharge, which is normal."""
     systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
-    lines = ["ADMISSION PHYSICAL EXAM:"] if discharge else []
-    lines += [f"{exam.heading}: {physical_text(exam, site, patient)}" for exam in systems]
-    if discharge:
-        lines += [" ", "DISCHARGE PHYSICAL EXAM:", "GENERAL: Well, walking.", "LUNGS: Clear.", "ABDOMEN: Benign."]
-    return "\n".join(lines)
+    return _NOTE.render(
+        patient=patient, disease=hospital.diseases[patient.disease].name, labs=labs[:8],
+        history=write_history(hospital, site, patient), is_removed=rng.random() >= 0.85, is_repeated=rng.random() < 0.3,
+        physical=[f"{exam.heading}: {physical_text(exam, site, patient)}" for exam in systems],
+    )  # fmt: skip
