@@ -576,18 +576,18 @@ def test_a_fourth_benchmark_is_no_part_of_the_average(results, tmp_path, monkeyp
 
 
 def test_every_measured_cell_names_its_runs(pristine):
-    parts = sheet(SETTINGS, pristine).parts
-    for title, table in parts:
+    tables = sheet(SETTINGS, pristine).tables
+    for table in tables:
         for line in (line for line in table.rows if not line.get("reason")):
             runs = {column.key: table.cell(line, column).runs for column in table.columns}
-            assert "printed in the paper" not in title or not any(runs.values())
+            assert "printed in the paper" not in table.heading or not any(runs.values())
             assert not any(runs.get(key) for key in ("method", "label", "seeds", "dataset", "cases"))
-    wide = parts[0][1]
+    wide = tables[0]
     cdpr = next(line for line in wide.rows if line["label"] == "CDPR (ours)")
     of = {column.key: wide.cell(cdpr, column).runs for column in wide.columns}
     assert of["private.aec"] == (("cdpr-seed0", "private"), ("cdpr-seed1", "private"))
     assert set(of["average.utility"]) == {(f"cdpr-seed{seed}", d) for d in CASES for seed in (0, 1)}
-    paired = next(table for title, table in parts if title.startswith("CDPR (ours) against GRPO"))
+    paired = next(table for table in tables if table.heading.startswith("CDPR (ours) against GRPO"))
     change = paired.cell(paired.rows[1], paired.columns[2])
     assert change.runs == tuple((f"{name}-seed{seed}", "clinicalbench") for name in ("cdpr", "grpo") for seed in (0, 1))
 

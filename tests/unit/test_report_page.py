@@ -26,9 +26,8 @@ from cdpr.pipeline.stages import STAGES
 from cdpr.report.data_card import count_cases, data_card
 from cdpr.report.ledger.verdict import COUNTED, JudgedClaim, Ledger, count_verdicts, read_ledger
 from cdpr.report.methods import DATASETS, main_methods, page_methods
-from cdpr.report.page_runs import Records
 from cdpr.report.provenance import ProvenanceError
-from cdpr.report.report_page import banner, headline, write_report
+from cdpr.report.report_page import Records, banner, headline, write_report
 from cdpr.report.results import Results
 from cdpr.settings import merge, parse_settings
 
@@ -236,7 +235,7 @@ def test_a_command_for_results_in_another_folder_names_the_overlays(tmp_path):
     for folder, command in (("results", "results/x.csv"), ("results/ci", f"{elsewhere} results/ci/x.csv"),
                             ("/mine", f"{elsewhere} <results>/x.csv")):  # fmt: skip
         settings = parse_settings(merge(SETTINGS.model_dump(), {"paths": {"results": folder}}))
-        assert Records(settings, tmp_path).artifact("x.csv").command == f"snakemake --cores all {command}"
+        assert Records(settings, tmp_path).artifact("x.csv")["command"] == f"snakemake --cores all {command}"
 
 
 def test_marks_stand_and_what_the_paper_prints_leads_to_no_run(page):

@@ -29,7 +29,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     paper = {row["variant"]: row for row in printed_rows("ablation.csv", *METRICS)}
     # Texts for the braces of the declarations in `tables.yaml`.
     words: dict[str, Any] = {"base": base.label, "remarks": results.notes(), "shared": _shared_job_notes(results)}
-    parts, csv_rows = [], []
+    tables, csv_rows = [], []
     for decoding in results.decodings:
         levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
         # A row with a reason was not measured, so it has no tests.
@@ -37,7 +37,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                    for row in comparisons.compare_pairs(results, pairs, decoding)]  # fmt: skip
         words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
         for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
-            parts.append(layout.table(settings, f"ablations.{table}", rows, decoding, **words))
+            tables.append(layout.table(settings, f"ablations.{table}", rows, decoding, **words))
         for level, change in zip(levels, [{}, *changes], strict=True):  # CDPR, the first, has no change
             variant = level["method"]
             printed = comparisons.paper_cells(paper[variant], METRICS) if variant in paper else {}
@@ -46,8 +46,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             csv_rows.append(level | printed | names | comparisons.add_prefix("change_", change) | tests)
     labels = labels_of(settings, "ablations")
     printed_table = [row | {"ours": labels.get(variant)} for variant, row in paper.items()]
-    parts.append(layout.table(settings, "ablations.paper", printed_table))
-    return layout.declared_sheet(settings, "ablations", parts, csv_rows)
+    tables.append(layout.table(settings, "ablations.paper", printed_table))
+    return layout.declared_sheet(settings, "ablations", tables, csv_rows)
 
 
 def _shared_job_notes(results: Results) -> list[str]:

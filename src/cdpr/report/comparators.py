@@ -26,18 +26,18 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     ours = results.method(OURS)
     pairs = [(method, ours, IN_DOMAIN) for method in results.methods if method.learned and method is not ours]
     words: dict[str, Any] = {"remarks": results.notes(), "base": ours.label}
-    parts, csv_rows = [], []
+    tables, csv_rows = [], []
     for decoding in results.decodings:
         levels = [summary_with_tokens(results, method, decoding) for method in results.methods]
         changes = comparisons.compare_pairs(results, pairs, decoding)
         words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
-        parts.append(layout.table(settings, "comparators.levels", levels, decoding, **words))
-        parts.append(layout.table(settings, "comparators.changes", changes, decoding, **words))
+        tables.append(layout.table(settings, "comparators.levels", levels, decoding, **words))
+        tables.append(layout.table(settings, "comparators.changes", changes, decoding, **words))
         change_of = {row["method"]: comparisons.add_prefix("change_", row) for row in changes}
         for row in levels:
             names = {"decoding": decoding, "variant": row["method"], "method": row["label"]}
             csv_rows.append(row | change_of.get(row["method"], {}) | _printed_units(row) | names)
-    return layout.declared_sheet(settings, "comparators", parts, csv_rows)
+    return layout.declared_sheet(settings, "comparators", tables, csv_rows)
 
 
 def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:

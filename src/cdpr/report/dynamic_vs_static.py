@@ -28,20 +28,20 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     static, dynamic = results.methods
     paper = {row["method"]: row for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}
     words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.notes()}
-    parts, csv_rows = [], []
+    tables, csv_rows = [], []
     for decoding in results.decodings:
         (change,) = comparisons.compare_pairs(results, [(dynamic, static, IN_DOMAIN)], decoding)
         of_static = results.summary(static, IN_DOMAIN, decoding)
         of_dynamic = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
         shown = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
         words["findings"] = comparisons.describe_changes([change], shown)
-        parts.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
-        parts.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
+        tables.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
+        tables.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
         for row in (of_static, of_dynamic | comparisons.add_prefix("change_", change)):
             csv_rows.append(row | comparisons.paper_cells(paper[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
     printed = [paper[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
-    parts.append(layout.table(settings, "dynamic_vs_static.paper", printed))
-    return layout.declared_sheet(settings, "dynamic_vs_static", parts, csv_rows)
+    tables.append(layout.table(settings, "dynamic_vs_static.paper", printed))
+    return layout.declared_sheet(settings, "dynamic_vs_static", tables, csv_rows)
 
 
 def cost_reduction(results: Results, decoding: str) -> Row:

@@ -19,12 +19,12 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of each agent's calls, tokens and dollars per case, from the results in ``folder``.
     Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
-    parts = [effort_table(results, decoding) for decoding in results.decodings]
-    return layout.declared_sheet(settings, "effort", parts, [row for _, table in parts for row in table.rows])
+    tables = [effort_table(results, decoding) for decoding in results.decodings]
+    return layout.declared_sheet(settings, "effort", tables, [row for table in tables for row in table.rows])
 
 
-def effort_table(results: Results, decoding: str, table: str = "effort.levels", **words: Any) -> tuple[str, Table]:
-    """Return the table of calls, tokens and dollars per case with its heading: a row per agent and data set, and a row
+def effort_table(results: Results, decoding: str, table: str = "effort.levels", **words: Any) -> Table:
+    """Return the table of calls, tokens and dollars per case: a row per agent and data set, and a row
     with the reason for an agent that is not run. ``table`` is the name of a declaration, and ``words`` are further
     words for it (:func:`~.layout.table`)."""
     rows, price_notes = [], []

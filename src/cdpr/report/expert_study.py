@@ -117,15 +117,15 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     the mean scores. Raises as :meth:`Analysis.read`."""
     analysis = Analysis.read(folder / "study" / "analysis.json")
     raters = describe_raters(analysis)
-    parts = [_scores_table(settings, analysis, raters)]
-    parts += [_tests_table(settings, analysis, raters)] if analysis.comparisons else []
-    parts += [_agreement_table(settings, analysis, raters)] if analysis.alpha else []
+    tables = [_scores_table(settings, analysis, raters)]
+    tables += [_tests_table(settings, analysis, raters)] if analysis.comparisons else []
+    tables += [_agreement_table(settings, analysis, raters)] if analysis.alpha else []
     title = f"Expert study: {raters} ({tier_mark(settings)})"
-    return layout.declared_sheet(settings, "expert_study", parts, _csv_rows(settings, analysis), title)
+    return layout.declared_sheet(settings, "expert_study", tables, _csv_rows(settings, analysis), title)
 
 
-def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
-    """Return the table of mean scores with its heading: our scores with intervals, and below them those that the paper
+def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> Table:
+    """Return the table of mean scores: our scores with intervals, and below them those that the paper
     prints. The row of a method without ratings has the reason."""
     # The headings of our rows and of the paper's.
     here = f"Here: {raters}, {analysis.states} states"
@@ -152,8 +152,8 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[
     )  # fmt: skip
 
 
-def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
-    """Return the table of the tests of our method against every baseline, a row per test, with its heading."""
+def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> Table:
+    """Return the table of the tests of our method against every baseline, a row per test,."""
     titles = {dimension.name: dimension.title for dimension in rubric()}
     rows = []
     for test in analysis.comparisons:
@@ -166,8 +166,8 @@ def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[s
     return layout.table(settings, "expert_study.tests", rows, raters=raters, ours=ours, target=analysis.target)
 
 
-def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> tuple[str, Table]:
-    """Return the table of the raters' agreement (Krippendorff's alpha) on every dimension, with its heading."""
+def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> Table:
+    """Return the table of the raters' agreement (Krippendorff's alpha) on every dimension,."""
     rows = [{"dimension": dimension.title, **_columns("alpha", analysis.alpha[dimension.name])}
             for dimension in rubric()]  # fmt: skip
     return layout.table(settings, "expert_study.agreement", rows, raters=raters)

@@ -121,7 +121,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     frontiers = Frontiers(settings, folder)
     results = frontiers.results
     words: dict[str, Any] = {"remarks": results.notes(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
-    parts, csv_rows = [], []
+    tables, csv_rows = [], []
     for decoding in results.decodings:
         rows = []
         for dataset, dataset_label in DATASETS.items():
@@ -134,8 +134,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
                 rows.append(row)
                 if "reason" not in row:
                     csv_rows.append(row)
-        parts.append(layout.table(settings, "frontier.levels", rows, decoding, **words))
-    return layout.declared_sheet(settings, "frontier", parts, csv_rows)
+        tables.append(layout.table(settings, "frontier.levels", rows, decoding, **words))
+    return layout.declared_sheet(settings, "frontier", tables, csv_rows)
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:

@@ -25,14 +25,14 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     TableError for a broken file of training metrics."""
     # In-domain alone, without a label, since these tables do not name the data set.
     results = Results(settings, folder, part_methods(settings), {IN_DOMAIN: ""})
-    parts, csv_rows = [], []
+    tables, csv_rows = [], []
     for decoding in results.decodings:
         rows = [summary_with_tokens(results, method, decoding) | _exact_columns(results, method, decoding)
                 for method in results.methods]  # fmt: skip
-        parts.append(layout.table(settings, "frontier_parts.levels", rows, decoding, remarks=results.notes()))
+        tables.append(layout.table(settings, "frontier_parts.levels", rows, decoding, remarks=results.notes()))
         csv_rows += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
-    parts.append(_grid_table(settings, folder))
-    return layout.declared_sheet(settings, "frontier_parts", parts, csv_rows)
+    tables.append(_grid_table(settings, folder))
+    return layout.declared_sheet(settings, "frontier_parts", tables, csv_rows)
 
 
 def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
@@ -54,8 +54,8 @@ def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
     return {"exact": 100 * exact, "reading": 100 * (exact - own)}
 
 
-def _grid_table(settings: Settings, folder: Path) -> tuple[str, Table]:
-    """Return the table of validation results by learning rate, with its heading: a row per training rule and learning
+def _grid_table(settings: Settings, folder: Path) -> Table:
+    """Return the table of validation results by learning rate,: a row per training rule and learning
     rate, a column per validated step. A value is 100 U / w, the utility in which a right diagnosis has the weight w
     (:data:`GRID_WEIGHT`), divided by w: the accuracy in % less what examinations cost. The best value of each rule is
     marked."""

@@ -24,14 +24,14 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
                             f"`{TABLES}`), which every evaluated diagnosis is then shown to as well")  # fmt: skip
     results = Results(settings, folder, main_methods(settings))
-    parts, csv_rows = [], []
+    tables, csv_rows = [], []
     for decoding in results.decodings:
         diagnoses, missing = _judged_diagnoses(results, decoding)
         rows = _agreement_rows(settings, decoding, diagnoses)
-        parts.append(layout.table(settings, "judge_agreement.agreement", rows, decoding, missing=missing,
+        tables.append(layout.table(settings, "judge_agreement.agreement", rows, decoding, missing=missing,
                                   judges=judge_labels(settings)))  # fmt: skip
         csv_rows += rows
-    return layout.declared_sheet(settings, "judge_agreement", parts, csv_rows)
+    return layout.declared_sheet(settings, "judge_agreement", tables, csv_rows)
 
 
 def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:

@@ -24,10 +24,10 @@ def title(settings: Settings, group: str) -> str:
 
 
 def declared_sheet(
-    settings: Settings, group: str, parts: Sequence[tuple[str, Table]], rows: Sequence[Row], heading: str = ""
+    settings: Settings, group: str, tables: Sequence[Table], rows: Sequence[Row], heading: str = ""
 ) -> Sheet:
-    """Make a sheet of the tables ``parts``, pairs of heading and table, below the title that ``tables.yaml`` declares
-    for their ``group``, or below another ``heading``.
+    """Make a sheet of ``tables``, below the title that ``tables.yaml`` declares for their ``group``, or below another
+    ``heading``.
 
     ``rows`` have the same numbers unformatted, for the CSV, whose columns the group declares too.
     """
@@ -35,7 +35,7 @@ def declared_sheet(
     keys: list[str] = []
     for column in declared["csv"]:  # a name, or {estimates: ..., prefix: ...}
         keys += [column] if isinstance(column, str) else _estimate_columns(**column)
-    return Sheet(heading or title(settings, group), parts, rows, keys, declared.get("decimals", 6))
+    return Sheet(heading or title(settings, group), tables, rows, keys, declared.get("decimals", 6))
 
 
 def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:
@@ -64,9 +64,9 @@ def shared_columns(*names: str) -> list[Column]:
 
 def table(
     settings: Settings, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
-) -> tuple[str, Table]:
+) -> Table:
     """Make a table of these rows as ``tables.yaml`` declares it under ``name``, such as ``ablations.levels`` (group and
-    table). Returns its heading and the table.
+    table).
 
     ``columns`` are added after the declared ones, and ``decoding`` is that of the results. The braces of heading,
     caption, label and notes are filled by ``words``, by :func:`_shared_words`, and by the texts that ``tables.yaml``
@@ -89,8 +89,8 @@ def table(
         value = words.get(note.strip("{}"))  # found only where the whole note is one word in braces
         table_notes += value if isinstance(value, list) else [note.format(**words)]
     options = {name: declared[name] for name in ("by", "wide", "long") if name in declared}
-    return heading, Table([*all_columns, *columns], rows, caption, notes=[note for note in table_notes if note],
-                          label=f"tab:{label}" if label else "", **options)  # fmt: skip
+    return Table([*all_columns, *columns], rows, caption, notes=[note for note in table_notes if note],
+                 label=f"tab:{label}" if label else "", heading=heading, **options)  # fmt: skip
 
 
 def _shared_words(settings: Settings, decoding: str) -> dict[str, str]:

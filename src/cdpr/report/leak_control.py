@@ -26,7 +26,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
              for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip
     check_provenance(settings, sorted(path for path in paths if path.exists()))
     changes = [text for dataset in DATASETS if (text := _describe_changes(results, dataset))]
-    parts, csv_rows = [], []
+    tables, csv_rows = [], []
     for decoding in results.decodings:
         rows = [_compare_with_variant(results, method, dataset, decoding)
                 for method in results.methods for dataset in DATASETS]  # fmt: skip
@@ -34,9 +34,9 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         # The CSV is by method and then by data set, the table by data set and then by method.
         by_dataset = sorted(rows, key=lambda row: list(DATASETS).index(row["dataset"]))
         shown = [row | {"heading": DATASETS[row["dataset"]]} for row in by_dataset]
-        parts.append(layout.table(settings, "leak_control.levels", shown, decoding, remarks=results.notes(),
+        tables.append(layout.table(settings, "leak_control.levels", shown, decoding, remarks=results.notes(),
                                  taken_out=changes, notices=notices(settings)))  # fmt: skip
-    return layout.declared_sheet(settings, "leak_control", parts, csv_rows)
+    return layout.declared_sheet(settings, "leak_control", tables, csv_rows)
 
 
 def _compare_with_variant(results: Results, method: Method, dataset: str, decoding: str) -> Row:

@@ -28,14 +28,14 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     the rows of :func:`long_rows`. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     methods = {method.name: method for method in results.methods}
-    parts = []
+    tables = []
     for decoding in results.decodings:
-        parts.append(main_results_table(results, decoding))
-        parts += [_paired_table(results, methods[first], methods[second], decoding)
+        tables.append(main_results_table(results, decoding))
+        tables += [_paired_table(results, methods[first], methods[second], decoding)
                   for first, second in PAIRS if first in methods and second in methods]  # fmt: skip
-    parts += [interval_table(results, decoding) for decoding in results.decodings]
-    parts.append(_paper_table(settings, results.methods))
-    return layout.declared_sheet(settings, "main_table", parts, long_rows(results))
+    tables += [interval_table(results, decoding) for decoding in results.decodings]
+    tables.append(_paper_table(settings, results.methods))
+    return layout.declared_sheet(settings, "main_table", tables, long_rows(results))
 
 
 def column_groups(results: Results) -> dict[str, str]:
@@ -47,10 +47,8 @@ def column_groups(results: Results) -> dict[str, str]:
     return {name: f"{label} ({domain(name)})" for name, label in results.datasets.items()} | {AVERAGE: "Average"}
 
 
-def main_results_table(
-    results: Results, decoding: str, table: str = "main_table.levels", **words: Any
-) -> tuple[str, Table]:
-    """Return the table of all methods in the paper's layout with its heading: accuracy, examinations and cost per data
+def main_results_table(results: Results, decoding: str, table: str = "main_table.levels", **words: Any) -> Table:
+    """Return the table of all methods in the paper's layout: accuracy, examinations and cost per data
     set and on average; utility on average alone. Methods that cannot be run here are shown with the main decoding only.
     ``table`` is the name of a declaration, and ``words`` are further words for it (:func:`~.layout.table`).
     """
@@ -97,8 +95,8 @@ def _main_row(results: Results, method: Method, decoding: str) -> Row:
     return row
 
 
-def _paired_table(results: Results, first: Method, second: Method, decoding: str) -> tuple[str, Table]:
-    """Return the table of differences between two methods, first minus second, with its heading: a row per data set.
+def _paired_table(results: Results, first: Method, second: Method, decoding: str) -> Table:
+    """Return the table of differences between two methods, first minus second,: a row per data set.
     Holm's correction is over the McNemar tests of this table (data sets and seeds)."""
     pairs = [(first, second, dataset) for dataset in results.datasets]
     changes = comparisons.compare_pairs(results, pairs, decoding)
@@ -109,10 +107,8 @@ def _paired_table(results: Results, first: Method, second: Method, decoding: str
     )  # fmt: skip
 
 
-def interval_table(
-    results: Results, decoding: str, table: str = "main_table.intervals", **words: Any
-) -> tuple[str, Table]:
-    """Return the table of what is behind each result with its heading: counts, 95% intervals over seeds and cases, and
+def interval_table(results: Results, decoding: str, table: str = "main_table.intervals", **words: Any) -> Table:
+    """Return the table of what is behind each result: counts, 95% intervals over seeds and cases, and
     deviation between seeds; a row per method and data set. ``table`` is the name of a declaration, and ``words`` are
     further words for it (:func:`~.layout.table`)."""
     # The columns of accuracy and of cost are each followed by further statistics of the same metric.
@@ -149,8 +145,8 @@ def long_rows(results: Results) -> list[Row]:
     return rows
 
 
-def _paper_table(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
-    """Return the table of the paper's results with its heading: a row per method of the paper. Its last column names
+def _paper_table(settings: Settings, methods: Sequence[Method]) -> Table:
+    """Return the table of the paper's results: a row per method of the paper. Its last column names
     our counterpart, if that is run here."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     rows: dict[str, Row] = {}

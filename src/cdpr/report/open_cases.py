@@ -37,7 +37,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     # The caption's words on the origin of the cases, in place of those of the benchmarks.
     how_many = "all cases" if most is None else f"up to {most} cases"
     mark = f"tier: {settings.tier} — {how_many} of each data set"
-    tables = {"levels": main_results_table, "intervals": interval_table, "effort": effort_table}
-    parts = [make(results, decoding, f"open_cases.{table}", mark=mark)
-             for table, make in tables.items() for decoding in results.decodings]  # fmt: skip
-    return layout.declared_sheet(settings, "open_cases", parts, long_rows(results), f"Open cases ({mark})")
+    functions = {"levels": main_results_table, "intervals": interval_table, "effort": effort_table}
+    tables = [make(results, decoding, f"open_cases.{name}", mark=mark)
+              for name, make in functions.items() for decoding in results.decodings]  # fmt: skip
+    return layout.declared_sheet(settings, "open_cases", tables, long_rows(results), f"Open cases ({mark})")

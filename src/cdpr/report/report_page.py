@@ -9,7 +9,11 @@ import importlib
 import itertools
 import json
 import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from .. import escape
 from ..files import write_text
@@ -22,7 +26,7 @@ from .data_card import FEWEST_PATIENTS
 from .documents import render
 from .ledger.verdict import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
-from .page_runs import Records, anchor, anchors
+from .provenance import check_tier, read_record
 from .results import Results
 from .table import Row, Table
 
@@ -49,14 +53,14 @@ def write_report(settings: Settings, job: Job) -> None:
     folder = job.inputs["results"]
     results, records = Results(settings, folder, main_methods(settings)), Records(settings, folder)
     sources = records.sources()  # the evaluations behind the numbers, by method
-    listed = {evaluation.anchor for evaluations in sources.values() for evaluation in evaluations}
+    listed = {evaluation["anchor"] for evaluations in sources.values() for evaluation in evaluations}
     # The answers in words, and the tables below them.
     answers, tables = headline(results, results.decodings[0])
     # The first answer is in-domain, against the first rival.
     job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
     chapters: dict[str, list[dict[str, Any]]] = {}
     for entry in job.page:
-        chapters.setdefault(entry.chapter, []).append(_show(settings, records, entry))
+        chapters.setdefault(entry.chapter, []).append(records.picture_or_tables(entry))
     page = {
         "mark": tier_mark(settings),
         "banner": banner(settings),
@@ -67,7 +71,7 @@ def write_report(settings: Settings, job: Job) -> None:
         "notices": methods.notices(settings),
         "chapters": chapters,
         "claims": (read_ledger(settings, folder / "claims.json"), records.artifact("claims.json")),
-        "cards": [_read_card(name, label, records) for name, label in (DATASETS | open_datasets(settings)).items()],
+        "cards": [records.card(name, label) for name, label in (DATASETS | open_datasets(settings)).items()],
         "sources": sources,
     }
     # An overlay, because a compiled template keeps its functions, and those below are of this page alone.
@@ -100,32 +104,104 @@ def banner(settings: Settings) -> tuple[str, str]:
     return origin[0].upper() + origin[1:], "shows the method, not the paper's numbers"
 
 
-def _show(settings: Settings, records: Records, entry: PageEntry) -> dict[str, Any]:
-    """Return a table or figure of the page as the fields that the template shows: its ``entry`` in the list of the
-    page, how it was made (``artifact``), and its tables with their headings (``parts``) or its PNG image as a ``data:``
-    address (``image``); or the ``reason`` why there is neither."""
-    path = records.results / entry.file
-    shown: dict[str, Any] = {"entry": entry, "artifact": records.artifact(entry.file), "reason": ""}
-    if not path.exists():
-        return shown | {"reason": f"missing: {entry.file}"}
-    if entry.module:  # a table, which is made again from the results, with links
-        return shown | {"parts": importlib.import_module(entry.module).sheet(settings, records.results).parts}
-    content = path.read_bytes()
-    if not content.startswith(b"\x89PNG"):
-        return shown | {"reason": f"no PNG image: {entry.file}"}
-    return shown | {"image": f"data:image/png;base64,{base64.b64encode(content).decode()}"}
+# What is shown of the files in a results folder
 
 
-def _read_card(dataset: str, label: str, records: Records) -> dict[str, Any]:
-    """Return the data card of a data set, read from its JSON file, as the fields that the template shows; its ``html``
-    is empty where the file is missing."""
-    target = f"cards/{dataset}.json"
-    path = records.results / target
-    html = ""
-    if path.exists():
-        card = json.loads(path.read_text(encoding="utf-8"))
-        html = render("card.txt", "form.html", card=card, fewest_patients=FEWEST_PATIENTS)
-    return {"title": label, "artifact": records.artifact(target), "html": html}
+class Records:
+    """The files in a results folder, and how they were made: the keys, digests and commands of their jobs, from the
+    ``run.json`` of each. No date, duration, commit or absolute path is among them, so the same results give the same
+    page.
+
+    Methods return what the template shows, as dicts. They raise ProvenanceError for a ``run.json`` that cannot be read,
+    or that is of another tier (scale of the experiment) than the settings.
+    """
+
+    def __init__(self, settings: Settings, results: Path):
+        self.settings, self.results = settings, results
+
+    def artifact(self, target: str, record: str = "") -> dict[str, Any]:
+        """Return how the file ``target`` was made: the ``command`` that makes it again, and the ``record`` of the job
+        that made it (None where there is none). ``record`` is its ``run.json``, by default the one beside it. Both
+        paths are relative to the results folder."""
+        root = self.settings.paths.results
+        # An absolute path would make the page different on every machine.
+        folder = "<results>" if Path(root).is_absolute() else shlex.quote(root)
+        # Results in another folder than the default are those of a configuration that the user overlaid; the command
+        # needs its file, whose name is in no record.
+        overlays = "" if root == "results" else "--configfile YOUR_OVERLAYS -- "
+        path, run = self.results / record if record else (self.results / target).with_suffix(".run.json"), None
+        if path.exists():
+            run = read_record(path)
+            check_tier(self.settings, path, run.tier)
+        return {"target": target, "command": f"snakemake --cores all {overlays}{folder}/{target}", "record": run}
+
+    def picture_or_tables(self, entry: PageEntry) -> dict[str, Any]:
+        """Return a table or figure of the page: its ``entry`` in the list of the page, how it was made (``artifact``),
+        and its ``tables`` or its PNG image as a ``data:`` address (``image``); or the ``reason`` why there is
+        neither."""
+        path = self.results / entry.file
+        shown: dict[str, Any] = {"entry": entry, "artifact": self.artifact(entry.file), "reason": ""}
+        if not path.exists():
+            return shown | {"reason": f"missing: {entry.file}"}
+        if entry.module:  # a table, which is made again from the results, with links
+            return shown | {"tables": importlib.import_module(entry.module).sheet(self.settings, self.results).tables}
+        content = path.read_bytes()
+        if not content.startswith(b"\x89PNG"):
+            return shown | {"reason": f"no PNG image: {entry.file}"}
+        return shown | {"image": f"data:image/png;base64,{base64.b64encode(content).decode()}"}
+
+    def card(self, dataset: str, label: str) -> dict[str, Any]:
+        """Return the data card of a data set, read from its JSON file; its ``html`` is empty where the file is
+        missing."""
+        target, html = f"cards/{dataset}.json", ""
+        path = self.results / target
+        if path.exists():
+            card = json.loads(path.read_text(encoding="utf-8"))
+            html = render("card.txt", "form.html", card=card, fewest_patients=FEWEST_PATIENTS)
+        return {"title": label, "artifact": self.artifact(target), "html": html}
+
+    def sources(self) -> dict[Method, list[dict[str, Any]]]:
+        """Return the evaluations that exist, by method of the page. Each has the ``anchor`` under which it is listed,
+        the label of its data set (``data``), how it was made (``artifact``) and how its policy was trained
+        (``training``; None for an agent that is not trained), and the address at which its cases can be inspected
+        (``inspector``; empty where they cannot). A run that several methods share is listed with the first of these
+        methods."""
+        sources: dict[Method, list[dict[str, Any]]] = {}
+        listed: set[str] = set()
+        for method in methods.page_methods(self.settings):
+            pairs = itertools.product(DATASETS, [run for run in method.runs if run not in listed])
+            listed.update(method.runs)
+            if entries := [entry for dataset, run in pairs if (entry := self._evaluation(run, dataset))]:
+                sources[method] = entries
+        return sources
+
+    def _evaluation(self, run: str, dataset: str) -> dict[str, Any] | None:
+        """Return the evaluation of a run on a data set; None where there is none, or where the run cannot diagnose its
+        cases."""
+        evaluation, record = f"evaluations/{run}/{dataset}.jsonl", f"training/{run}/run.json"
+        if methods.why_unfit(self.settings, run, dataset) or not (self.results / evaluation).exists():
+            return None
+        was_trained, is_inspected = (self.results / record).exists(), run in self.settings.inspector.runs
+        return {
+            "anchor": anchor(run, dataset), "data": DATASETS[dataset], "artifact": self.artifact(evaluation),
+            "training": self.artifact(f"training/{run}/metrics.jsonl", record) if was_trained else None,
+            "inspector": f"inspector/index.html#{urlencode({'run': run, 'dataset': dataset})}" if is_inspected else "",
+        }  # fmt: skip
+
+
+def anchors(runs: Iterable[str | tuple[str, str]]) -> list[str]:
+    """Return the anchors of evaluations. Each of the ``runs`` is a pair (run, data set), or a text: ``cdpr-seed0`` for
+    all benchmarks, ``cdpr-seed0/private`` for this data set alone."""
+    names = []
+    for run in runs:
+        name, *only = run.split("/") if isinstance(run, str) else run
+        names += [anchor(name, dataset) for dataset in only or DATASETS]
+    return names
+
+
+def anchor(name: str, dataset: str = "") -> str:
+    """Return the anchor of a method, or of the evaluation of a run on a data set: ``made-cdpr-seed0-private``."""
+    return "-".join(["made", *(re.sub(r"\W", "-", word) for word in (name, dataset) if word)])
 
 
 # The answer on top
@@ -159,7 +235,7 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], list[Table]
         answers.append(_answer(results, PLACES[place], rival, change))
         change |= {"label": f"{change['label']} − {change['second']}", "heading": PLACES[place]}
     tables = {"levels": levels, "changes": changes}
-    return answers, [layout.table(results.settings, f"report_page.{name}", rows, remarks=results.divergence_notes())[1]
+    return answers, [layout.table(results.settings, f"report_page.{name}", rows, remarks=results.divergence_notes())
                      for name, rows in tables.items()]  # fmt: skip
 
 

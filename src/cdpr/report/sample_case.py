@@ -48,8 +48,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         "broken": [f"{row['status']}; it is shown with the weights before." for row in agents if row.get("status")],
     }  # fmt: skip
     decoding = settings.evaluation.decodings[0]
-    parts = [layout.table(settings, f"sample_case.{name}", rows, decoding, **words) for name, rows in tables.items()]
-    return layout.declared_sheet(settings, "sample_case", parts, [row for rows in tables.values() for row in rows])
+    shown = [layout.table(settings, f"sample_case.{name}", rows, decoding, **words) for name, rows in tables.items()]
+    return layout.declared_sheet(settings, "sample_case", shown, [row for rows in tables.values() for row in rows])
 
 
 def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:

@@ -81,9 +81,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """A table. ``notes`` are sentences below it, and ``label`` is its LaTeX label. With ``by``, neighbouring rows with
-    the same value under that key are printed below this value as their heading. ``wide`` tables span both columns of a
-    page; a ``long`` table can break over pages of LaTeX."""
+    """A table, which a page shows below its ``heading``. ``notes`` are sentences below the table, and ``label`` is its
+    LaTeX label. With ``by``, neighbouring rows with the same value under that key are printed below this value as their
+    heading. ``wide`` tables span both columns of a page; a ``long`` table can break over pages of LaTeX."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -93,6 +93,7 @@ class Table:
     wide: bool = True
     long: bool = False
     by: str = ""
+    heading: str = ""
 
     def lines(self) -> Iterator[str | Row]:
         """Yield the rows in order, and before each block of rows its heading as a text."""
@@ -157,23 +158,23 @@ class Table:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Tables that are written together; ``parts`` are pairs of heading and table.
+    """Tables that are written together, below a title.
 
     The CSV holds the columns ``keys`` of ``rows``: the same results as plain numbers, rounded to ``decimals``.
     """
 
     title: str
-    parts: Sequence[tuple[str, Table]]
+    tables: Sequence[Table]
     rows: Sequence[Row]
     keys: Sequence[str]
     decimals: int = 6
 
     def write(self, out: Mapping[str, Path]) -> None:
         """Write the sheet to the paths ``out["csv"]``, ``out["md"]`` and ``out["tex"]``."""
-        tables = "\n".join(to_latex(table) for _, table in self.parts)
         write_text(out["csv"], to_csv(self.rows, self.keys, self.decimals))
-        write_text(out["md"], markdown_page(self.title, self.parts))
-        write_text(out["tex"], "% needs \\usepackage{booktabs,longtable}\n" + tables)
+        write_text(out["md"], markdown_page(self.title, self.tables))
+        latex = "\n".join(map(to_latex, self.tables))
+        write_text(out["tex"], f"% needs \\usepackage{{booktabs,longtable}}\n{latex}")
 
 
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
@@ -237,9 +238,9 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
     return f"{rounded:{sign}.{decimals}f}"
 
 
-def markdown_page(title: str, parts: Iterable[tuple[str, Table]]) -> str:
-    """Return a page as Markdown: its title, then each of the ``parts``, a heading and the table below it."""
+def markdown_page(title: str, tables: Iterable[Table]) -> str:
+    """Return a page as Markdown: its title, then each of the tables below its heading."""
     page = f"# {escape.markdown(title)}\n"
-    for heading, table in parts:
-        page += f"\n## {escape.markdown(heading)}\n\n" + to_markdown(table)
+    for table in tables:
+        page += f"\n## {escape.markdown(table.heading)}\n\n" + to_markdown(table)
     return page

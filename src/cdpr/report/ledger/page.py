@@ -77,8 +77,8 @@ def _to_markdown(settings: Settings, ledger: Ledger) -> str:
         shown.setdefault(row["place"], []).append(row)
     first, *others = (layout.table(settings, "claims.judged", shown[place], place=place) for place in shown)
     undecidable = [row for row in rows if row["kind"] == UNDECIDABLE]
-    parts = [counted, first, layout.table(settings, "claims.undecidable", undecidable), *others]
-    return markdown_page(layout.title(settings, "claims"), parts)
+    tables = [counted, first, layout.table(settings, "claims.undecidable", undecidable), *others]
+    return markdown_page(layout.title(settings, "claims"), tables)
 
 
 def _table_row(claim: JudgedClaim) -> dict[str, Any]:
