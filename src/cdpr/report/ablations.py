@@ -12,9 +12,6 @@ from .paper import METRICS, printed_rows
 from .results import Results
 from .table import Row, Sheet
 
-# The columns of :func:`_test_columns` that the CSV has.
-_TESTS = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant", "detectable")
-
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
     """Return the tables of the ablations from the results in ``folder``. For each decoding: results, differences from
@@ -42,8 +39,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             variant = level["method"]
             printed = comparisons.paper_cells(paper[variant], METRICS) if variant in paper else {}
             names = {"variant": variant, "method": level["label"], "job": job_of(settings, variant)}
-            tests = {name: change.get(name) for name in _TESTS}
-            csv_rows.append(level | printed | names | comparisons.add_prefix("change_", change) | tests)
+            csv_rows.append(change | level | printed | names | comparisons.add_prefix("change_", change))
     labels = labels_of(settings, "ablations")
     printed_table = [row | {"ours": labels.get(variant)} for variant, row in paper.items()]
     tables.append(layout.table(settings, "ablations.paper", printed_table))

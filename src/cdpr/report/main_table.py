@@ -1,23 +1,20 @@
 """Table 1: every agent on every benchmark as measured here. The paper's numbers are in a table of their own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..environment.utility import utility_formula
-from ..evaluation.metrics import METRICS
+from ..evaluation.metrics import METRICS, Metric
 from ..settings import Settings
 from . import comparisons, layout, paper
 from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods, notices
 from .results import Results
 from .table import EMPTY, Column, Row, Sheet, Table
 
-# Metrics: those that the main table shows for every data set; those whose differences between methods are shown; and
-# those that only the table behind the results (:func:`interval_table`) has.
+# Metrics: those that the main table shows for every data set, and those whose differences between methods are shown.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
 COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
-BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
-DECIMALS = 2  # of the numbers in the main table
 # Our method and its main rivals, which are compared in tables of their own.
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
 
@@ -38,13 +35,13 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     return layout.declared_sheet(settings, "main_table", tables, long_rows(results))
 
 
-def column_groups(results: Results) -> dict[str, str]:
-    """Return the headers above groups of columns, by data set: ``{"mimic_iv": "MIMIC-IV (in-domain)", ...}``, and last
-    the group ``average``. The table of open cases, which lacks the data sets of the paper's average, has no average and
-    no domains."""
-    if not set(AVERAGED) <= set(results.datasets):
-        return dict(results.datasets)
-    return {name: f"{label} ({domain(name)})" for name, label in results.datasets.items()} | {AVERAGE: "Average"}
+def column_groups(datasets: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers above groups of columns by data set, of which ``datasets`` has the labels: ``{"mimic_iv":
+    "MIMIC-IV (in-domain)", ...}``, and last the group ``average``. Open cases, which lack the data sets of the paper's
+    average, have no average and no domains."""
+    if not set(AVERAGED) <= set(datasets):
+        return dict(datasets)
+    return {name: f"{label} ({domain(name)})" for name, label in datasets.items()} | {AVERAGE: "Average"}
 
 
 def main_results_table(results: Results, decoding: str, table: str = "main_table.levels", **words: Any) -> Table:
@@ -61,26 +58,25 @@ def main_results_table(results: Results, decoding: str, table: str = "main_table
         "utility": utility_formula(results.settings.utility), "notices": notices(results.settings),
     }  # fmt: skip
     words |= legend_words(results)
-    return layout.table(results.settings, table, rows, decoding, _main_columns(results), **words)
+    # The average also has the metrics that are only compared, such as utility.
+    columns = _wide_columns(results.datasets, SHOWN, list(dict.fromkeys([*SHOWN, *COMPARED])))
+    return layout.table(results.settings, table, rows, decoding, columns, **words)
 
 
-def _main_columns(results: Results) -> list[Column]:
-    """Return the columns of the paper's layout, whose keys are data set and metric: ``mimic_iv.aec``. The average also
-    has the metrics that are only :data:`COMPARED`, such as utility."""
-    columns = []
-    for dataset, group in column_groups(results).items():
-        metrics = dict.fromkeys([*SHOWN, *COMPARED]) if dataset == AVERAGE else SHOWN
-        columns += [Column(f"{dataset}.{metric.name}", metric.short or metric.header, group, DECIMALS, marked=2,
-                           factor=metric.factor, higher_is_better=metric.higher_is_better)
-                    for metric in metrics]  # fmt: skip
-    return columns
+def _wide_columns(datasets: Mapping[str, str], metrics: Sequence[Metric], of_average: Sequence[Metric]) -> list[Column]:
+    """Return the columns of the paper's layout, whose keys are data set and metric: ``mimic_iv.aec``. Each of the
+    ``datasets`` has the ``metrics``, and the average has the metrics ``of_average``."""
+    return [Column(f"{dataset}.{metric.name}", metric.short or metric.header, group, marked=2, factor=metric.factor,
+                   higher_is_better=metric.higher_is_better)
+            for dataset, group in column_groups(datasets).items()
+            for metric in (of_average if dataset == AVERAGE else metrics)]  # fmt: skip
 
 
 def _main_row(results: Results, method: Method, decoding: str) -> Row:
     """Return the results of a method on all data sets as one row, with keys such as ``mimic_iv.aec``. ``missing`` has a
     text for each data set of which files are missing. A method that is run on none of the data sets has the ``reason``,
     unless files are missing."""
-    summaries = {dataset: results.summary(method, dataset, decoding) for dataset in column_groups(results)}
+    summaries = {dataset: results.summary(method, dataset, decoding) for dataset in column_groups(results.datasets)}
     row: Row = {"label": method.label, "group": method.group, "learned": method.learned,
                 "seeds": len(method.runs) if method.learned else None}  # fmt: skip
     for dataset, summary in summaries.items():
@@ -111,12 +107,6 @@ def interval_table(results: Results, decoding: str, table: str = "main_table.int
     """Return the table of what is behind each result: counts, 95% intervals over seeds and cases, and
     deviation between seeds; a row per method and data set. ``table`` is the name of a declaration, and ``words`` are
     further words for it (:func:`~.layout.table`)."""
-    # The columns of accuracy and of cost are each followed by further statistics of the same metric.
-    of_cost = [Column("aec_seed_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")]
-    further = {"accuracy": [Column("accuracy_seed_sd", "seed SD", factor=100.0)], "aec": of_cost}
-    columns = [column for metric in comparisons.interval_columns(COMPARED, short=True)
-               for column in (metric, *further.get(metric.key, ()))]  # fmt: skip
-    columns += [Column(metric.name, metric.header, factor=metric.factor) for metric in BEHIND]
     rows = []
     for method in results.methods:
         for dataset, dataset_label in results.datasets.items() if method.runs else ():
@@ -125,7 +115,7 @@ def interval_table(results: Results, decoding: str, table: str = "main_table.int
                 row |= {"label": f"{method.label}, {dataset_label}"}
             rows.append(row)
     words |= {"judging": results.judging_notes(), "resamples": results.settings.evaluation.bootstrap}
-    return layout.table(results.settings, table, rows, decoding, columns, **words)
+    return layout.table(results.settings, table, rows, decoding, **words)
 
 
 def long_rows(results: Results) -> list[Row]:
@@ -139,7 +129,7 @@ def long_rows(results: Results) -> list[Row]:
     for decoding in results.decodings:
         is_main = decoding == results.decodings[0]
         for method in (method for method in results.methods if is_main or method.learned):
-            for dataset in column_groups(results):
+            for dataset in column_groups(results.datasets):
                 row = results.summary(method, dataset, decoding) | {"paper_method": method.paper or None}
                 rows.append(row | printed.get((method.paper, dataset), {}))
     return rows
@@ -150,13 +140,14 @@ def _paper_table(settings: Settings, methods: Sequence[Method]) -> Table:
     our counterpart, if that is run here."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     rows: dict[str, Row] = {}
-    for printed in paper.printed_rows("main_results.csv", *paper.METRICS):  # a row per method and data set
+    for printed in paper.printed_rows("main_results.csv"):  # a row per method and data set
         name = printed["method"]
         row = rows.setdefault(name, {"method": name, "group": printed["group"], "ours": ours.get(name)})
-        row |= {f"{printed['dataset']}.{figure}": printed[figure] for figure in paper.METRICS}
-    groups = {dataset: f"{DATASETS[dataset]} ({domain(dataset)})" for dataset in AVERAGED} | {AVERAGE: "Average"}
-    columns = [Column(f"{dataset}.{figure}", METRICS[metric].short, group)
-               for dataset, group in groups.items() for figure, metric in paper.METRICS.items()]  # fmt: skip
+        # The paper's numbers are shown as it prints them.
+        row |= {f"{printed['dataset']}.{metric}_text": printed[figure] or EMPTY
+                for figure, metric in paper.METRICS.items()}  # fmt: skip
+    metrics = [METRICS[name] for name in paper.METRICS.values()]
+    columns = _wide_columns({name: DATASETS[name] for name in AVERAGED}, metrics, metrics)
     columns += layout.shared_columns("ours")
     return layout.table(settings, "main_table.paper", list(rows.values()), columns=columns)
 
