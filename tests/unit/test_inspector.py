@@ -29,8 +29,7 @@ from cdpr.evaluation.row import EvaluationRow, public_text
 from cdpr.job import Job
 from cdpr.llm.agent_model import Meter
 from cdpr.report.inspector.oracle import Oracle
-from cdpr.report.inspector.workups import exam_names
-from cdpr.report.inspector.write import credit_file, write_data, write_inspector
+from cdpr.report.inspector.write import credit_file, exam_names, write_data, write_inspector
 from cdpr.report.methods import DATASETS
 from cdpr.report.report_page import write_report
 from cdpr.seeding import derive_seed, stratified_sample

@@ -1,31 +1,52 @@
-"""Write ``results/inspector/``: the pages of the inspector and their data, a script per data set and per run on it."""
+"""Write ``results/inspector/``: the pages of the inspector and their data, a script per data set and per run on it.
+
+The data of a run are its episodes as JSON values, decision by decision: action, cost, and the agent's reply; the
+process reward of the decision and the oracle's opinion where there are any. Their keys are the names of the fields of
+:class:`~cdpr.evaluation.row.EvaluationRow`, :class:`~cdpr.credit.scores.CandidateValue` and
+:class:`~cdpr.evaluation.credit_workups.Ending`. An ``action`` is a pair [kind, text], and ``said`` the diagnosis. The
+functions below explain the others.
+"""
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ...agents.build import agent_class, agent_entry
-from ...cases import CaseRecord, iterate_records
+from ...cases import CaseRecord, is_physical, iterate_records
+from ...credit.states import ActionKey
+from ...credit.states import action_of as credited_action
+from ...environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
 from ...environment.opening import open_environment
 from ...escape import script
-from ...evaluation.credit_workups import chosen_cases, read_credit
-from ...evaluation.row import public_text, read_rows
+from ...evaluation.credit_workups import CreditedCase, Ending, chosen_cases, read_credit
+from ...evaluation.replay import deviations, replay
+from ...evaluation.row import EvaluationRow, public_text, read_rows
 from ...files import write_text
+from ...hospital.posterior import canonical_name
 from ...job import Job
 from ...pseudonym import pseudonym
 from ...settings import Settings
+from ...study.records import state_digest
 from ..methods import DATASETS, is_synthetic, notices, source_of, tier_mark, why_unfit
 from ..provenance import check_provenance
 from . import site
-from .oracle import Oracle
-from .workups import Fields, View, exam_names, is_readable, show_text
+from .oracle import Opinion, Oracle
 
+Fields = dict[str, Any]
 _SITE = ("index.html", "inspector.js", "inspector.css")  # files that are copied as they are
 # Settings of ``credit`` that a reader needs to compute the numbers again.
 _CREDIT = ("threshold", "candidates", "continuations", "horizon", "samples", "baseline", "clip", "max_states")
+# What is shown of a row of evaluations.
+_OF_ROW = {"decoding", "correct", "forced", "cost_usd", "utility", "n_tests", "n_na", "turns"}
+
+
+class InspectorError(ValueError):
+    """Results that do not belong together; the message says which, and what to do."""
 
 
 def credit_file(results: Path, run: str, dataset: str) -> Path:
@@ -136,3 +157,196 @@ def write_data(folder: Path, name: str, content: Any) -> None:
     load scripts beside it, but not fetch JSON.)"""
     rounded = json.loads(json.dumps(content), parse_float=lambda text: round(float(text), 6))
     write_text(folder / f"{name}.js", f"inspector.take({json.dumps(name)},{script(rounded)});\n")
+
+
+# The episodes of a run
+
+
+@dataclass(frozen=True)
+class View:
+    """What is needed to show the episodes of one run on one data set.
+
+    - ``cases``: the cases by id; ``credit``: process rewards with the continuations behind them, by id of the case.
+    - ``oracle``: judges decisions on the cases with the ids ``chosen`` (None: the model behind the cases is not known).
+    - ``rated``: digests of the states on which the raters of the expert study scored decisions.
+    - ``whole_record``: whether the agent sees the whole record at once, and so takes no decisions.
+    """
+
+    settings: Settings
+    environment: DiagnosticEnvironment
+    cases: Mapping[str, CaseRecord]
+    credit: Mapping[str, CreditedCase]
+    chosen: Collection[str]
+    oracle: Oracle | None
+    rated: Collection[str]
+    whole_record: bool
+
+    async def episodes(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
+        """Return the episodes of an evaluation's rows as JSON values. Raises InspectorError where a case is missing, or
+        where the environment does not answer the requests in an episode as it did in the evaluation."""
+        # Rows may name cases by pseudonyms.
+        cases = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
+        episodes = []
+        for row in rows:
+            if row.note_id not in cases:
+                raise InspectorError(f"case {row.note_id} was evaluated and is not among the cases; evaluate again")
+            episodes.append(await self._episode(cases[row.note_id], row))
+        return episodes
+
+    async def _episode(self, case: CaseRecord, row: EvaluationRow) -> Fields:
+        """Return one episode with its decisions as a JSON value. The decisions are replayed from the agent's replies,
+        which are in the row or in the credit. Without replies, or for an agent that takes no decisions, the list of
+        decisions is empty."""
+        credit = self.credit.get(case.note_id)
+        if credit and row.decoding not in credit.decodings:
+            credit = None
+        # The credit of a case covers one episode per decoding; `index` is the number of this one.
+        index = credit.decodings.index(row.decoding) if credit else 0
+        replies = credit.replies[index] if credit else row.replies
+        fields = row.model_dump(include=_OF_ROW) | {
+            "case": show_text(self.settings, case, case.note_id), "said": row.diagnosis, "steps": []}  # fmt: skip
+        if replies is None or self.whole_record:
+            return fields
+        episode = await replay(self.environment, case, replies, row.forced)
+        if different := deviations(row, episode.effort()):
+            raise InspectorError(
+                f"case {fields['case']}: its requests are answered otherwise than when it was evaluated "
+                f"({', '.join(different)}); evaluate again"
+            )
+        decisions = _Decisions(self, episode, credit, index)
+        said = show_text(self.settings, case, episode.diagnosis or "")
+        return fields | {"said": said, "steps": list(decisions.steps())}
+
+
+class _Decisions:
+    """The decisions of one episode, which is number ``index`` of the episodes in ``credit`` (None: it has no
+    credit)."""
+
+    def __init__(self, view: View, episode: Trajectory, credit: CreditedCase | None, index: int):
+        self.view, self.episode, self.credit, self.index = view, episode, credit, index
+        self.settings, self.case = view.settings, episode.case
+        self.exam_name = exam_names(self.case)
+        # By the index t of each decision that has credit, the index of its state in `credit.states`. Forced decisions
+        # have no credit. A visit of a state is a pair (episode, decision).
+        self.state_of: dict[int, int] = {}
+        for number, state in enumerate(credit.states if credit else ()):
+            self.state_of |= {t: number for visited, t in state.visits if visited == index}
+
+    def steps(self) -> Iterator[Fields]:
+        """Yield every decision as a JSON value, in order. ``charge`` is what it was charged in USD, ``spent`` the
+        sum so far, ``rated`` the digest of a state that the expert study rated."""
+        readable = is_readable(self.settings, self.case)
+        spent = 0.0
+        for t, step in enumerate(self.episode.steps):
+            charge = step.observation.charge_usd
+            spent += charge
+            fields: Fields = {"action": self._show(action_of(step)), "charge": charge, "spent": spent}
+            if readable:
+                fields["reply"] = step.turn.text
+            if self.view.rated:
+                digest = state_digest(self.settings, self.case, self.episode.states[t])
+                if digest in self.view.rated:
+                    fields["rated"] = digest
+            opinion = self._opinion(t) if readable else None  # it has texts of the case
+            if opinion:
+                fields["oracle"] = self._opinion_fields(opinion)
+            if t in self.state_of:
+                fields["credit"] = self._credit_fields(t, opinion)
+            yield fields
+
+    def _show(self, action: ActionKey) -> list[str]:
+        """Return an action as [kind, text], the text as the page is allowed to show it. It is a diagnosis where the
+        kind is ``end``, else an examination."""
+        kind, text = action
+        return [kind, show_text(self.settings, self.case, text if kind == "end" else self.exam_name(text))]
+
+    def _opinion(self, t: int) -> Opinion | None:
+        """Return the oracle's opinion on decision ``t``; None for a decision that was forced, and on a case that was
+        not chosen."""
+        forced = self.episode.forced and t == len(self.episode.steps) - 1
+        if self.view.oracle is None or forced or self.case.note_id not in self.view.chosen:
+            return None
+        candidates = self.credit.states[self.state_of[t]].candidates if self.credit and t in self.state_of else ()
+        others = [candidate.action for candidate in candidates]  # the actions to which credit compared the one taken
+        return self.view.oracle.opinion(self.episode.states[t], action_of(self.episode.steps[t]), others)
+
+    def _opinion_fields(self, opinion: Opinion) -> Fields:
+        """Return an opinion as a JSON value. ``value`` is that of the best action, ``taken`` that of the action which
+        the agent took, the first in ``opinion.values``."""
+        taken, *_ = opinion.values.values()
+        return {"posterior": opinion.posterior, "best": self._show(opinion.best), "value": opinion.best_value,
+                "lost": opinion.lost, "taken": taken, "disagrees": opinion.disagrees}  # fmt: skip
+
+    def _credit_fields(self, t: int, opinion: Opinion | None) -> Fields:
+        """Return the credit of decision ``t`` as a JSON value: its process reward (``process``), why training would
+        select its state (``why``), and the sampled actions (``candidates``) with their continuations (``endings``).
+
+        Of an action, ``taken`` says whether the agent took it, ``share`` is p_hat, and ``true`` the oracle's value.
+        """
+        assert self.credit is not None
+        number = self.state_of[t]
+        state, endings = self.credit.states[number], self.credit.endings[number]
+        taken = credited_action(self.episode.steps[t], self.settings.credit.diagnoses)
+        shares = {sampled.action: sampled.p for sampled in state.actions}  # of the actions that the policy sampled
+        candidates: list[Fields] = []
+        for value, continuations in zip(state.candidates, endings, strict=True):
+            candidate = vars(value) | {
+                "action": self._show(value.action), "taken": value.action == taken,
+                "share": shares.pop(value.action, 0.0), "endings": [self._ending_fields(end) for end in continuations],
+            }  # fmt: skip
+            if opinion:
+                candidate["true"] = opinion.values[value.action]
+            candidates.append(candidate)
+        # The actions left in `shares` were sampled but not compared, so they have no value.
+        candidates += [{"action": self._show(action), "share": share} for action, share in shares.items()]
+        return {"entropy": state.entropy, "why": self.credit.selected[self.index][t],
+                "process": self.credit.process[self.index][t], "candidates": candidates}  # fmt: skip
+
+    def _ending_fields(self, end: Ending) -> Fields:
+        """Return a continuation of an episode as a JSON value. Its ``cut`` says that it reached the horizon H, the most
+        requests that a continuation can make, so that its diagnosis was forced."""
+        credit = self.settings.credit
+        # A continuation may be the end (suffix) of an evaluated episode. The settings can keep one beyond the horizon.
+        kept_whole = end.source == "suffix" and credit.cache.long_suffixes == "keep"
+        requests = sum(kind != "end" for kind, _ in end.path)
+        is_cut = not kept_whole and requests >= credit.horizon
+        return vars(end) | {"path": [self._show(action) for action in end.path], "cut": is_cut}
+
+
+# What the site is allowed to show
+
+
+def is_readable(settings: Settings, case: CaseRecord) -> bool:
+    """Tell whether the site is allowed to show the texts of a case: those of credentialed cases only where the
+    settings say so."""
+    return settings.inspector.credentialed or not case.credentialed
+
+
+def show_text(settings: Settings, case: CaseRecord, text: str) -> str:
+    """Return a text of a case as the site is allowed to show it: the text itself, or its pseudonym."""
+    return text if not text or is_readable(settings, case) else public_text(settings, case, text)
+
+
+def exam_names(case: CaseRecord) -> Callable[[str], str]:
+    """Return a function that gives the name which the site shows for an examination: the vocabulary's, such as
+    ``Complete Blood Count`` for ``FBC``. Unknown and physical examinations keep their own names. So do examinations of
+    the record that the vocabulary would give the same name."""
+    in_record = Counter(map(canonical_name, case.key_pertinent_results_dict))
+
+    def exam_name(text: str) -> str:
+        """Return the name that the site shows for the examination ``text``."""
+        name = None if is_physical(text) else canonical_name(text)
+        return name if name and in_record[name] < 2 else text
+
+    return exam_name
+
+
+def action_of(step: Step) -> ActionKey:
+    """Return the action of a step as a pair (kind, text). A diagnosis is (``end``, its words); a request is (kind of
+    the answer, the examination that it matched, or else its own words)."""
+    if isinstance(step.action, FinalDiagnosis):
+        return "end", step.action.text
+    kind, name = step.evidence
+    if isinstance(step.action, RequestTest) and not step.observation.exam_key:
+        name = step.action.name  # it matched no examination
+    return kind, name
