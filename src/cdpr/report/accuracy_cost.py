@@ -91,15 +91,14 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
     """Write the name of each agent where it covers no other name or point: on ellipses around its point, the smallest
     first. A thin line joins both. The cheapest agents are first to get their place."""
     from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
 
     scale = panel.get_figure().dpi / 72  # pixels per typographic point; all positions are [x, y] in pixels
-    low, high = panel.get_window_extent().get_points()
     rows = sorted(rows, key=lambda row: (row["aec"], row["accuracy"]))
     points = [panel.transData.transform((row["aec"], 100 * row["accuracy"])) for row in rows]
-    # The corners of the markers, and then of every name: [boxes, lower and upper, x and y].
-    occupied = [[point - 5 * scale, point + 5 * scale] for point in points]
-    angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-    ellipses = np.arange(6 * scale, high[0] - low[0], 4)  # how far a name on each is from its point
+    occupied = [Bbox([point - 5 * scale, point + 5 * scale]) for point in points]  # by the markers, then also by names
+    directions = [np.array([np.cos(angle), np.sin(angle)]) for angle in np.linspace(0, 2 * np.pi, 24, endpoint=False)]
+    distances = np.arange(6 * scale, panel.bbox.width, 4)
     for point, row in zip(points, rows, strict=True):
         name = panel.annotate(
             row["label"] + (" (knows the hospital)" if row["group"] == REFERENCE else ""),
@@ -110,13 +109,11 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
         )  # fmt: skip
         name.set_in_layout(False)  # a name does not change the size of the panel
         half = name.get_window_extent().size / 2
-        offsets = (half + ellipses[:, None, None]) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        centres = point + offsets.reshape(-1, 2)
-        lower, upper = centres - half, centres + half
-        inside = (lower >= low).all(axis=1) & (upper <= high).all(axis=1)
-        boxes = np.array(occupied)
-        covers = ((lower[:, None] < boxes[:, 1]) & (upper[:, None] > boxes[:, 0])).all(axis=2).any(axis=1)
-        place = int((inside & ~covers).argmax())  # the first free one
-        name.set_position((centres[place] - point) / scale)
+        centres = [point + (half + distance) * direction for distance in distances for direction in directions]
+        places = [Bbox([centre - half, centre + half]) for centre in centres]
+        inside = (place for place in places if place.x0 >= panel.bbox.x0 and place.x1 <= panel.bbox.x1
+                  and place.y0 >= panel.bbox.y0 and place.y1 <= panel.bbox.y1)  # fmt: skip
+        place = next((place for place in inside if not place.count_overlaps(occupied)), places[0])  # the first free one
+        name.set_position(((place.p0 + place.p1) / 2 - point) / scale)
         # A pixel more: text has another size, by a fraction of a pixel, when the figure is saved.
-        occupied.append([lower[place] - 1, upper[place] + 1])
+        occupied.append(place.padded(1))

@@ -53,13 +53,6 @@ class Column:
     linked: bool = True
     words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
-    def text(self, value: Any, signed: bool = False, factor: float = 1.0) -> str:
-        """Return a value as text. A float is multiplied by ``factor`` and written with the column's decimals,
-        and a plus if ``signed``; anything else is replaced by ``words`` or written as it is."""
-        if isinstance(value, float):
-            return number(factor * value, self.decimals, signed)
-        return str(self.words.get(value, value))
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -132,13 +125,15 @@ class Table:
     def _format(self, row: Row, column: Column) -> str:
         """Return the value of a row in a column as text, with its interval where the column shows intervals; ``—``
         without a value."""
-        value = row.get(column.key)
-        if column.interval:
-            low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
-            if value is not None and low is not None and high is not None:
-                mean, low, high = (column.factor * end for end in (value, low, high))
-                return interval(mean, low, high, column.decimals, signed=column.signed)
-        return EMPTY if value is None else column.text(value, column.signed, column.factor)
+        value, low, high = (row.get(f"{column.key}{end}") for end in ("", "_low", "_high"))
+        if value is None:
+            return EMPTY
+        if column.interval and low is not None and high is not None:
+            mean, low, high = (column.factor * end for end in (value, low, high))
+            return interval(mean, low, high, column.decimals, signed=column.signed)
+        if isinstance(value, float):
+            return number(column.factor * value, column.decimals, column.signed)
+        return str(column.words.get(value, value))
 
     @cached_property
     def _marks(self) -> dict[tuple[int, str], Mark]:
