@@ -16,7 +16,7 @@ FURTHER = {
 
 
 rule write_table:
-    """Write a table: `sheet` of cdpr.report.NAME makes tables/NAME."""
+    """Write a table: `sheet_NAME` of cdpr.report makes tables/NAME."""
     input:
         lambda wildcards: evidence(stage_of(wildcards)),
         unpack(lambda wildcards: FURTHER.get(wildcards[0], {})),  # the only wildcard: the name of the table or figure

@@ -11,14 +11,15 @@ class PageEntry:
 
     - ``chapter``: the title of its chapter; ``text``: what the page says about it.
     - ``file``: its path in the results folder.
-    - ``module``: for a table, the Python module whose function ``sheet(settings, results)`` makes it; else empty.
+    - ``sheet``: for a table, the function that makes it from the settings and the results folder, as
+      ``module:sheet_NAME``; else empty.
     - ``apart``: for a figure, whether the page only links it, because its bytes differ from run to run.
     """
 
     chapter: str
     text: str
     file: str = ""
-    module: str = ""
+    sheet: str = ""
     apart: bool = False
 
 

@@ -18,7 +18,7 @@ from cdpr.files import write_csv
 from cdpr.ingest.attrition import RULES, Attrition
 from cdpr.ingest.draft import build_summary, controlled, parse_summary, remove_leaks
 from cdpr.job import Job
-from cdpr.report import leak_control
+from cdpr.report import checks
 from cdpr.report.data_card import (
     FEWEST_PATIENTS,
     CardError,
@@ -221,7 +221,7 @@ def test_benchmark_and_variant_are_compared_on_the_cases_in_both(tmp_path):
     rows("private_controlled", {n: n >= 4 for n in range(2, 10)})
     written = {f".{kind}": tmp_path / f"leak_control.{kind}" for kind in ("csv", "md", "tex")}
     job = Job("leak_control", "0" * 16, {"results": tmp_path}, {k.strip("."): path for k, path in written.items()})
-    leak_control.sheet(settings, job.inputs["results"]).write(job.out)
+    checks.sheet_leak_control(settings, job.inputs["results"]).write(job.out)
     with written[".csv"].open(newline="") as lines:
         table = {(row["method"], row["dataset"]): row for row in csv.DictReader(lines)}
     row = table["warm_start", "private"]
@@ -232,7 +232,7 @@ def test_benchmark_and_variant_are_compared_on_the_cases_in_both(tmp_path):
     assert all(name in written[".tex"].read_text() for name in ("GRPO", "All-tests"))
     rows("private_controlled", {99: True})
     with pytest.raises(EvaluationError, match="1 cases of the leak-controlled variant are not in the benchmark"):
-        leak_control.sheet(settings, job.inputs["results"]).write(job.out)
+        checks.sheet_leak_control(settings, job.inputs["results"]).write(job.out)
 
 
 def test_the_notice_stands_where_clinicalbench_itself_is_used():

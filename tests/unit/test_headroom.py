@@ -31,7 +31,7 @@ from cdpr.hospital.model import load_hospital
 from cdpr.hospital.sample import physical_text, sample_patient, write_analytes, write_history, write_report
 from cdpr.job import Job
 from cdpr.llm.agent_model import Meter
-from cdpr.report.headroom import sheet
+from cdpr.report.checks import sheet_headroom
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 
@@ -239,7 +239,7 @@ def checked(tmp_path: Path, inputs: dict[str, Path]) -> dict:
     job = Job("check_headroom", "k", inputs, {"preflight": tmp_path / "preflight.json"})
     check_headroom(SETTINGS, job)
     shown = {kind: tmp_path / f"headroom.{kind}" for kind in ("csv", "md", "tex")}
-    sheet(SETTINGS, tmp_path).write(shown)
+    sheet_headroom(SETTINGS, tmp_path).write(shown)
     return json.loads((tmp_path / "preflight.json").read_text())
 
 

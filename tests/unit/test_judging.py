@@ -25,7 +25,7 @@ from cdpr.llm.guard import GovernanceError
 from cdpr.llm.recording import Recordings
 from cdpr.llm.types import SYSTEM
 from cdpr.pipeline.experiment import Experiment
-from cdpr.report import judge_agreement
+from cdpr.report import checks
 from cdpr.report.ledger.claims import read_claims
 from cdpr.report.ledger.page import make_ledger
 from cdpr.report.methods import main_methods
@@ -456,7 +456,7 @@ def test_the_report_shows_where_judges_part(tmp_path, benchmark, server):
     rows[2] = rows[2].model_copy(update={"judging": Judging(), "correct": False})
     (folder / "mine" / "mimic_iv.jsonl").write_text("".join(row.line() for row in rows))
     out = {kind: tmp_path / f"agreement.{kind}" for kind in ("csv", "md", "tex")}
-    judge_agreement.sheet(plan, tmp_path / "results").write(out)
+    checks.sheet_judge_agreement(plan, tmp_path / "results").write(out)
     text = out["md"].read_text()
     line = next(line for line in text.splitlines() if "all diagnoses" in line)
     assert [cell.strip() for cell in line.split("|")][3:8] == ["5", "5", "5", "2", "40.0"] and "3 : 0" in line
@@ -466,4 +466,4 @@ def test_the_report_shows_where_judges_part(tmp_path, benchmark, server):
     assert [cell.strip() for cell in answered.split("|")][3:7] == ["3", "3", "3", "0"], "without the silent ones"
     assert "missing" in text
     with pytest.raises(SettingsError, match=r"judge\.second"):
-        judge_agreement.sheet(settings(tmp_path, NOWHERE, judge={"second": None}), tmp_path)
+        checks.sheet_judge_agreement(settings(tmp_path, NOWHERE, judge={"second": None}), tmp_path)

@@ -10,8 +10,7 @@ from toy import CALL_COUNTS
 
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.stages import STAGES
-from cdpr.report import open_cases
-from cdpr.report.main_table import sheet
+from cdpr.report.main_table import sheet_main_table, sheet_open_cases
 from cdpr.report.methods import open_methods
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.load import restrict
@@ -84,7 +83,7 @@ def write(tmp_path: Path, shown: Settings) -> dict[str, str]:
     stage = STAGES["write_open_cases"]
     out = {name: tmp_path / f"open_cases.{name}" for name in ("csv", "md", "tex")}
     view = restrict(shown, {*stage.reads, "paths"})
-    open_cases.sheet(view, tmp_path / "results").write(out)
+    sheet_open_cases(view, tmp_path / "results").write(out)
     return {name: path.read_text(encoding="utf-8") for name, path in out.items()}
 
 
@@ -117,7 +116,7 @@ def test_the_table(tmp_path):
     lines = list(csv.DictReader(made["csv"].splitlines()))
     assert {line["dataset"] for line in lines} == {"agentclinic", "agentclinic_extended"}
     assert [line["k"] for line in lines if line["method"] == "mine" and line["decoding"] == "greedy"] == ["5", "2"]
-    main = sheet(shown, tmp_path / "results")
+    main = sheet_main_table(shown, tmp_path / "results")
     assert not any("agentclinic" in column.key for table in main.tables for column in table.columns)
     assert [m.name for m in open_methods(shown)].count("mine") == 1
 

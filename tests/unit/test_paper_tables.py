@@ -20,7 +20,7 @@ from cdpr.cases import CaseRecord, write_records
 from cdpr.escape import latex
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.significance import detectable_difference, holm, narrowness
-from cdpr.report import ablations, dynamic_vs_static, layout, leak_control, sample_case
+from cdpr.report import checks, in_domain, layout, sample_case
 from cdpr.report.comparisons import ACCURACY, AEC, IN_DOMAIN_METRICS, describe_change, interval_columns
 from cdpr.report.methods import IN_DOMAIN, REFERENCE, dynamic_methods, main_methods, variant_method
 from cdpr.report.results import Results
@@ -78,7 +78,7 @@ def sample_texts(results: Path, stem: Path, cases: Path, settings=SETTINGS) -> d
     """What the table of the sample case writes, by ending, with these cases among the results."""
     (results / "cases").mkdir(exist_ok=True)
     shutil.copy(cases, results / "cases" / "mimic_iv.jsonl")
-    return texts(sample_case.sheet, results, stem, settings)
+    return texts(sample_case.sheet_sample_case, results, stem, settings)
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -106,7 +106,7 @@ def check_latex(text: str, folder: Path) -> None:
 
 
 def test_ablations_stand_below_cdpr_with_changes_tests_and_power(results, tmp_path):
-    made = texts(ablations.sheet, results, tmp_path / "t")
+    made = texts(in_domain.sheet_ablations, results, tmp_path / "t")
     check_latex(made[".tex"], tmp_path)
     table = made[".md"].split("## ")[1]
     assert table.index("CDPR (ours)") < table.index("w/o R_proc") < table.index("w/o λ_test") < table.index("w/o λ_na")
@@ -141,7 +141,7 @@ def test_ablations_stand_below_cdpr_with_changes_tests_and_power(results, tmp_pa
 
 def test_the_papers_figures_stand_apart(results, tmp_path):
     for write, figure in (
-        (ablations.sheet, "53.07"), (dynamic_vs_static.sheet, "395.40"),
+        (in_domain.sheet_ablations, "53.07"), (in_domain.sheet_dynamic_vs_static, "395.40"),
     ):  # fmt: skip
         ours, printed = texts(write, results, tmp_path / "t")[".md"].split("## As printed in the paper")
         assert figure in printed and figure not in ours and "not comparable with the synthetic tier" in printed
@@ -177,7 +177,7 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
             at.rows = lambda method, *place: pd.concat(
                 [monkeyed[run] if run in costs else whole(replace(method, runs=(run,)), *place) for run in method.runs]
             )
-        return dynamic_vs_static.cost_reduction(at, "greedy")
+        return in_domain.cost_reduction(at, "greedy")
 
     monkeyed: dict[str, pd.DataFrame] = {}
     # Costs of both are proportional case by case, so every resample gives the same ratio: 30 of 360.
@@ -198,7 +198,7 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
         "aec_reduction_text": "not defined: static diagnosis costs nothing"
     }
 
-    made = texts(dynamic_vs_static.sheet, results, tmp_path / "t")
+    made = texts(in_domain.sheet_dynamic_vs_static, results, tmp_path / "t")
     check_latex(made[".tex"], tmp_path)
     table = made[".md"].split("## ")[1]
     assert "| **59.25 [" in table and "| 91.7 [91.7, 91.7] |" in table and "<ins>" not in table
@@ -206,7 +206,7 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
     assert float(rows["cdpr", "greedy"]["aec_reduction"]) == pytest.approx(1 - 30 / 360, abs=1e-6)
     assert (rows["static", "greedy"]["aec_reduction"], rows["cdpr", "greedy"]["paper_aec"]) == ("", "36.65")
     (results / "evaluations/static/mimic_iv.jsonl").unlink()
-    holed = texts(dynamic_vs_static.sheet, results, tmp_path / "t")
+    holed = texts(in_domain.sheet_dynamic_vs_static, results, tmp_path / "t")
     assert holed[".md"].count("missing: evaluations/static/mimic_iv.jsonl") == 6
     assert len(read_csv(holed[".csv"])) == 4
 
@@ -217,8 +217,8 @@ def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
     change |= {"label": "A", "second": "B"}
     assert describe_change(change, [AEC]) == "A against B is better on AEC."
     assert describe_change(change, [ACCURACY, AEC]) == "A against B is better on AEC; open on Acc."
-    for write, shown in ((dynamic_vs_static.sheet, "Acc. AEC Utility"),
-                         (ablations.sheet, "Acc. AEN AEC N_na Utility")):  # fmt: skip
+    for write, shown in ((in_domain.sheet_dynamic_vs_static, "Acc. AEC Utility"),
+                         (in_domain.sheet_ablations, "Acc. AEN AEC N_na Utility")):  # fmt: skip
         text = texts(write, results, tmp_path / "t")[".md"]
         said = set(re.findall(r"(?<=[ ,])(Acc|AEN|AEC|N_na|Utility)(?=[,;.])", " ".join(
             part for part in re.findall(r"(?m)^- .* against .*$", text) if "McNemar" not in part)))  # fmt: skip
@@ -243,7 +243,7 @@ def test_one_alone_is_the_best_of_nothing(results, tmp_path):
     for path in results.glob("evaluations/*"):
         if not path.name.startswith("cdpr"):
             shutil.rmtree(path)
-    for write in (ablations.sheet, dynamic_vs_static.sheet):
+    for write in (in_domain.sheet_ablations, in_domain.sheet_dynamic_vs_static):
         made = texts(write, results, tmp_path / "t")
         ours = made[".md"].split("## As printed")[0]
         assert "70.00 [" in ours and "**" not in ours.replace("***", "") and r"\textbf{70" not in made[".tex"]
@@ -261,7 +261,7 @@ def test_leak_control_and_the_sample_case_say_which_runs_diverged(results, tmp_p
     write_records(tmp_path / "a.jsonl", [record(i) for i in range(CASES)])
 
     def made() -> tuple[dict[str, str], dict[str, str]]:
-        leak = texts(leak_control.sheet, results, tmp_path / "l")
+        leak = texts(checks.sheet_leak_control, results, tmp_path / "l")
         return leak, sample_texts(results, tmp_path / "s", tmp_path / "a.jsonl")
 
     assert not any("diverged" in text for forms in made() for text in forms.values())

@@ -21,7 +21,7 @@ from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, me
 from cdpr.files import TableError
 from cdpr.job import Job
 from cdpr.metrics_log import split_times
-from cdpr.report import comparators, frontier, main_table, methods, style
+from cdpr.report import frontier, in_domain, main_table, methods, style
 from cdpr.report.accuracy_cost import labelled_agents, plot_accuracy_cost, plot_every_agent
 from cdpr.report.curves import diverged_at, read_curves
 from cdpr.report.frontier import accuracy_at, area, plot_frontier
@@ -32,7 +32,7 @@ from cdpr.report.learning_curves import (
     plot_training_time,
     read_figure_curves,
 )
-from cdpr.report.main_table import sheet
+from cdpr.report.main_table import sheet_main_table
 from cdpr.report.methods import main_methods, pictured_methods, variant_method
 from cdpr.report.paper import printed_rows
 from cdpr.report.provenance import ProvenanceError
@@ -118,7 +118,7 @@ def job(results: Path, stem: Path) -> Job:
 def make(stage, results: Path, stem: Path, settings=SETTINGS) -> dict[str, bytes]:
     """What a table or figure writes, by ending."""
     done = job(results, stem)
-    if getattr(stage, "__name__", "") == "sheet":  # a table; some figures are partial functions
+    if getattr(stage, "__name__", "").startswith("sheet_"):  # a table; some figures are partial functions
         stage(settings, results).write(done.out)
     else:
         stage(settings, done)
@@ -126,7 +126,7 @@ def make(stage, results: Path, stem: Path, settings=SETTINGS) -> dict[str, bytes
 
 
 def write(results: Path, out: Path, settings=SETTINGS) -> dict[str, str]:
-    written = make(sheet, results, out / "tables" / "main_results", settings)
+    written = make(sheet_main_table, results, out / "tables" / "main_results", settings)
     return {kind: text.decode() for kind, text in written.items()}
 
 
@@ -436,7 +436,7 @@ def test_figures_and_tables_show_which_runs_diverged(results, tmp_path, monkeypa
     assert ends == [[[x, pytest.approx(42)]] for x in (40 / 60, 0.001, 10.0)]  # minutes, millions, steps
     healthy = [line.get_xdata().tolist() for line in learning.lines if line.get_label() == "_CDPR (ours)"]
     assert healthy == [[0, 10], [10, 20]]
-    written = {kind: text.decode() for kind, text in make(comparators.sheet, results, tmp_path / "t").items()}
+    written = {kind: text.decode() for kind, text in make(in_domain.sheet_comparators, results, tmp_path / "t").items()}
     row = next(r for r in csv.DictReader(written[".csv"].splitlines()) if r["variant"] == "cdpr")
     assert row["status"] == "measured; cdpr-seed1 diverged at step 13"
     assert float(row["tokens"]) == pytest.approx(0.0015, abs=1e-6)  # seed 1 up to its last validation
@@ -473,14 +473,14 @@ def test_training_of_another_tier_or_on_other_cases_is_no_line_beside(results, t
     own = {"tier": "demo", "inputs": {"cases": {"sha256": "same"}}}
     for run in ("cdpr-seed0", "cdpr-seed1", "grpo-seed0"):
         (results / "training" / run / "run.json").write_text(json.dumps(own | (record if run == of else {})))
-    for stage in (*PLOTS[:2], comparators.sheet):
+    for stage in (*PLOTS[:2], in_domain.sheet_comparators):
         with pytest.raises(ProvenanceError, match=of):
             make(stage, results, tmp_path / "f")
     assert not list(tmp_path.glob("f*"))
 
 
 def test_comparators_stand_side_by_side_with_what_their_training_cost(results, tmp_path):
-    written = {kind: text.decode() for kind, text in make(comparators.sheet, results, tmp_path / "t").items()}
+    written = {kind: text.decode() for kind, text in make(in_domain.sheet_comparators, results, tmp_path / "t").items()}
     rows = list(csv.DictReader(written[".csv"].splitlines()))
     assert [r["method"] for r in rows[:2]] == ["Warm-started tiny policy", "GRPO"]
     greedy, sampled = ([r["method"] for r in rows if r["decoding"] == way] for way in ("greedy", "sampled"))
@@ -506,7 +506,8 @@ def test_rules_are_compared_at_the_cost_of_cdpr_and_at_half_that_of_grpo(results
     for dataset, count in CASES.items():
         write_rows(results / "evaluations" / "immediate" / f"{dataset}.jsonl",
                    [row(i, d, i % 10 < 2, 0, 0.0) for d in ("greedy", "sampled") for i in range(count)])  # fmt: skip
-    written = {kind: text.decode() for kind, text in make(frontier.sheet, results, tmp_path / "t", settings).items()}
+    made = make(frontier.sheet_frontier, results, tmp_path / "t", settings)
+    written = {kind: text.decode() for kind, text in made.items()}
     rows = [r for r in csv.DictReader(written[".csv"].splitlines()) if r["decoding"] == "greedy" and r["matched"]]
     at = {r["rule"]: {k: float(r[k] or "nan") for k in r if k.startswith(("matched", "over", "half"))}
           for r in rows if r["dataset"] == "mimic_iv"}  # fmt: skip
@@ -519,7 +520,7 @@ def test_rules_are_compared_at_the_cost_of_cdpr_and_at_half_that_of_grpo(results
     assert low < 0.15 < high
     (results / "evaluations" / "grpo-seed1" / "private.jsonl").unlink()
     assert "missing: evaluations/grpo-seed1/private.jsonl" in make(
-        frontier.sheet, results, tmp_path / "v", settings)[".md"].decode()  # fmt: skip
+        frontier.sheet_frontier, results, tmp_path / "v", settings)[".md"].decode()  # fmt: skip
     assert make(plot_frontier, results, tmp_path / "w", settings)[".png"]
 
 
@@ -576,7 +577,7 @@ def test_a_fourth_benchmark_is_no_part_of_the_average(results, tmp_path, monkeyp
 
 
 def test_every_measured_cell_names_its_runs(pristine):
-    tables = sheet(SETTINGS, pristine).tables
+    tables = sheet_main_table(SETTINGS, pristine).tables
     for table in tables:
         for line in (line for line in table.rows if not line.get("reason")):
             runs = {column.key: table.cell(line, column).runs for column in table.columns}
@@ -668,7 +669,7 @@ def test_a_metric_is_one_entry(pristine, tmp_path, monkeypatch, compared):
     table = importlib.reload(main_table)
     try:
         out = {form: tmp_path / f"t.{form}" for form in ("csv", "md", "tex")}
-        table.sheet(SETTINGS, pristine).write(out)
+        table.sheet_main_table(SETTINGS, pristine).write(out)
         text, tex, csv_text = (out[form].read_text() for form in ("md", "tex", "csv"))
     finally:
         monkeypatch.undo()
@@ -698,7 +699,7 @@ def test_a_variant_without_its_row_in_the_main_table_takes_its_comparison_with_i
     keys = SETTINGS.model_dump(mode="json")
     keys["experiments"]["variants"]["utility_grpo"]["feeds"] = []
     settings = parse_settings(keys)
-    text = make(sheet, results, tmp_path / "t", settings)[".md"].decode()
+    text = make(sheet_main_table, results, tmp_path / "t", settings)[".md"].decode()
     assert "CDPR (ours) against GRPO" in text and "against Utility-GRPO" not in text
 
 

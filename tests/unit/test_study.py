@@ -32,7 +32,7 @@ from cdpr.evaluation.significance import holm
 from cdpr.job import Job
 from cdpr.pipeline.cli import main
 from cdpr.report import style
-from cdpr.report.expert_study import describe_raters, plot_expert_study, sheet
+from cdpr.report.expert_study import describe_raters, plot_expert_study, sheet_expert_study
 from cdpr.report.ledger.claims import read_claims
 from cdpr.report.ledger.page import make_ledger
 from cdpr.settings import SettingsError, merge, parse_settings
@@ -631,7 +631,7 @@ def test_what_was_not_rated_is_undefined_everywhere(study, tmp_path, keep, alpha
         assert (found.lead[name].value is None) == (name in unrated)
         assert all((found.comparison(name, run) is None) == (name in unrated) for run in RUNS[1:])
     out = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "tex")}
-    sheet(settings, folder.parent).write(out)
+    sheet_expert_study(settings, folder.parent).write(out)
     assert "nan" not in out["md"].read_text("utf-8").lower() and "nan" not in out["csv"].read_text("utf-8").lower()
     figure = {name: tmp_path / f"f.{name}" for name in ("png", "pdf")}
     plot_expert_study(settings, Job("f", "k", {"study": folder / "analysis.json"}, figure))
@@ -659,7 +659,7 @@ def test_simulated_raters_know_a_good_choice_from_a_random_one(study):
 
 def test_table_and_figure_say_who_rated(study, tmp_path, monkeypatch):
     out = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "tex")}
-    sheet(SETTINGS, study.folder.parent).write(out)
+    sheet_expert_study(SETTINGS, study.folder.parent).write(out)
     for name in ("md", "tex"):
         assert out[name].read_text("utf-8").count("3 simulated raters") >= 3
     assert "4.7" in out["md"].read_text("utf-8") and "simulated" in out["csv"].read_text("utf-8")
@@ -681,7 +681,7 @@ def test_without_ratings_tables_say_so(study, tmp_path):
     analyse_study(SETTINGS, Job("a", "k", inputs, {"analysis": analysis, "means": tmp_path / "m"}))
     assert not (tmp_path / "m").read_text()
     out = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "tex")}
-    sheet(SETTINGS, tmp_path).write(out)
+    sheet_expert_study(SETTINGS, tmp_path).write(out)
     assert "no ratings yet" in out["md"].read_text("utf-8")
     figure = {name: tmp_path / f"f.{name}" for name in ("png", "pdf")}
     plot_expert_study(SETTINGS, Job("f", "k", {"study": analysis}, figure))

@@ -16,7 +16,7 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.pipeline.cli import main
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.systems import list_missing, refuse_unready, render, systems
-from cdpr.report import effort
+from cdpr.report import main_table
 from cdpr.settings import ModelEntry, SettingsError, labels_of, load_settings, merge, parse_settings, why_not_run
 from cdpr.settings.models import PROVIDERS
 from cdpr.settings.schema import TinyModel
@@ -233,7 +233,7 @@ def test_effort_is_told_per_case_with_dollars_where_there_is_a_price(tmp_path):
         rows = [row(i, d, True, 1, 1.0) | told[i] for d in ("greedy", "sampled") for i in range(2)]
         write_rows(tmp_path / "evaluations" / run / "mimic_iv.jsonl", rows)
     done = job(tmp_path, tmp_path / "effort")
-    effort.sheet(settings, done.inputs["results"]).write(done.out)
+    main_table.sheet_effort(settings, done.inputs["results"]).write(done.out)
     lines = csv.DictReader(done.out["csv"].read_text().splitlines())
     table = {(line["method"], line["dataset"], line["decoding"]): line for line in lines}
     priced = table["gpt_5_4", "mimic_iv", "greedy"]

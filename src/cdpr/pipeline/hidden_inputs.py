@@ -59,7 +59,7 @@ def describe_page(experiment: "Experiment", options: Options) -> HiddenInputs:
     """Describe the results page: what it prints about data sets, a digest of its texts, and the modules of the tables
     on it, which it imports by name."""
     entries = experiment.page().values()
-    modules = tuple(entry.module for entry in entries if entry.module)
+    modules = tuple(entry.sheet.partition(":")[0] for entry in entries if entry.sheet)
     page = HiddenInputs({"page": digest([asdict(entry) for entry in entries])}, modules)
     return describe_datasets(experiment, options) | page
 

@@ -22,7 +22,7 @@ def read_page() -> dict[str, PageEntry]:
     entries = {}
     for chapter, texts in read_shipped("workflow/page.yaml").items():
         for path, text in texts.items():
-            module = TABLES.get(stage_of_result(path).removeprefix("write_"), "")  # empty for a figure
+            sheet = str(TABLES.get(stage_of_result(path), ""))  # empty for a figure
             options = text if isinstance(text, dict) else {"text": text}  # a dictionary has the text and `apart`
-            entries[path] = PageEntry(chapter, file=path + (".md" if module else ".png"), module=module, **options)
+            entries[path] = PageEntry(chapter, file=path + (".md" if sheet else ".png"), sheet=sheet, **options)
     return entries

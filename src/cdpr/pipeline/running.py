@@ -106,7 +106,7 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
         own_code.allow([*job.inputs.values(), *job.out.values(), job.state])
         with live_run(settings, begun, job.state) if stage.live and settings.tracking.mlflow else nullcontext():
             function, view = pkgutil.resolve_name(stage.target(settings)), stage.view(settings, options, name)
-            if stage.target(settings).endswith(":sheet"):  # a table: made from the results folder, and returned
+            if ":sheet_" in stage.target(settings):  # a table: made from the results folder, and returned
                 function(view, job.inputs["results"]).write(job.out)
             else:
                 function(view, job)

@@ -1,9 +1,9 @@
 """The table of stages: the function of each command, the settings that it reads, and those that change nothing.
 
 A rule of ``rules/`` says what a stage needs and makes, and which command ``cdpr STAGE`` it runs; the entry here has the
-name of the command. Tables and figures need no entry: a module ``NAME`` of ``cdpr.report`` that has a function
-``sheet`` is the stage ``write_NAME``, and every function ``plot_NAME`` or ``write_NAME`` there that takes the settings
-and a job is a stage of its own name.
+name of the command. Tables and figures need no entry: every function ``sheet_NAME`` of ``cdpr.report`` is the stage
+``write_NAME``, and every function ``plot_NAME`` or ``write_NAME`` there that takes the settings and a job is a stage of
+its own name.
 """
 
 import re
@@ -90,15 +90,13 @@ class Stage:
 # The source text of each module of cdpr.report, by the module's name. The modules themselves are not imported, because
 # that takes long, and every job imports this file.
 _REPORT_TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_FOLDER.joinpath("report").glob("*.py"))}
-# Finds the names of functions that are stages in such a text: in `def sheet(settings: Settings, folder: ...)`,
+# Finds the names of functions that are stages in such a text: in `def sheet_NAME(settings: Settings, folder: ...)`,
 # `def plot_NAME(settings: Settings, job: ...)` or `plot_NAME = ...`, and so for `write_NAME`.
-_STAGE_FUNCTION = re.compile(r"^(?:def )?(sheet|(?:write|plot)_\w+)(?:\(settings: Settings, (?:job|folder)| = )", re.M)
-# The module of each table, by the name of the table: its function `sheet(settings, results folder)` makes the table.
-TABLES = {name: f"cdpr.report.{name}" for name, text in _REPORT_TEXTS.items() if "\ndef sheet(" in text}
+_STAGE_FUNCTION = re.compile(r"^(?:def )?((?:sheet|write|plot)_\w+)(?:\(settings: Settings, (?:job|folder)| = )", re.M)
 
 
 def _report_stage(call: str, describe: Callable[["Experiment", Options], HiddenInputs] | None = None) -> Stage:
-    """Make the stage of a table or figure, whose function is ``call`` (``module:sheet``, ``module:plot_NAME``).
+    """Make the stage of a table or figure, whose function is ``call`` (``module:sheet_NAME``, ``module:plot_NAME``).
     ``describe`` gives its hidden inputs. By default the paper's numbers are among those of a table, which prints them
     beside ours."""
     describe = describe or (hidden.describe_datasets if ":plot" in call else hidden.describe_table)
@@ -110,10 +108,10 @@ def _agent_reads(settings: Settings, options: Options) -> tuple[str, ...]:
     return own_reads(settings, options["run"])
 
 
-# The stages by name: first those of cdpr.report, where `sheet` of the module NAME becomes `write_NAME`. Positional
+# The stages by name: first those of cdpr.report, where the function `sheet_NAME` becomes `write_NAME`. Positional
 # arguments of Stage are call, reads, neutral, options and hidden.
 STAGES = {
-    **{name.replace("sheet", f"write_{module}"): _report_stage(f"cdpr.report.{module}:{name}")
+    **{name.replace("sheet_", "write_"): _report_stage(f"cdpr.report.{module}:{name}")
        for module, text in _REPORT_TEXTS.items() for name in _STAGE_FUNCTION.findall(text)},
     "make_hospital": Stage("cdpr.hospital.raw_files:make_hospital", ("hospital",), hidden=hidden.describe_hospital),
     "ingest_dataset": Stage(
@@ -193,3 +191,6 @@ STAGES = {
         (*_REPORTING, "inspector"), ("training.save_every", "governance", "calls"), hidden=hidden.describe_inspector,
     ),
 }  # fmt: skip
+
+# The function of each table, by its stage: it makes the table from the settings and the results folder.
+TABLES = {name: stage.call for name, stage in STAGES.items() if ":sheet_" in str(stage.call)}

@@ -111,7 +111,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 # Tables
 
 
-def sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet_expert_study(settings: Settings, folder: Path) -> Sheet:
     """Return the tables of the expert study from the results in ``folder``: mean scores, significance tests of our
     method against the others if any were made, and the agreement of raters if it was computed. The sheet's CSV file has
     the mean scores. Raises as :meth:`Analysis.read`."""

@@ -115,7 +115,7 @@ def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str)
     return row
 
 
-def sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet_frontier(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of all training rules at matched cost on every data set, from the results in
     ``folder``. The CSV also has every point of every curve. Raises as :class:`Results` does."""
     frontiers = Frontiers(settings, folder)

@@ -1,15 +1,19 @@
-"""Table 1: every agent on every benchmark as measured here. The paper's numbers are in a table of their own."""
+"""Table 1: every agent on every benchmark as measured here, with the effort of each agent, which explains rows that
+accuracy and cost alone do not. The paper's numbers are in a table of their own. The table of open cases, which are in
+none of the paper's benchmarks, has the same layout."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS, Metric
-from ..settings import Settings
-from . import comparisons, layout, paper
-from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge_labels, main_methods, notices
-from .results import Results
+from ..settings import Settings, SettingsError, model_of
+from ..settings.models import Prices
+from . import comparisons, layout, methods, paper
+from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, main_methods, notices
+from .results import NotMeasured, Results, evaluations_of
 from .table import EMPTY, Column, Row, Sheet, Table
 
 # Metrics: those that the main table shows for every data set, and those whose differences between methods are shown.
@@ -19,7 +23,7 @@ COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
 
 
-def sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet_main_table(settings: Settings, folder: Path) -> Sheet:
     """Return the tables of the main results in ``folder``. For each decoding: all methods in the paper's layout, and
     our method against its main rivals; then for each decoding counts and intervals; then the paper's table. The CSV has
     the rows of :func:`long_rows`. Raises as :class:`Results` does."""
@@ -164,6 +168,95 @@ def legend_words(results: Results) -> dict[str, Any]:
         "pay_for_record": {"static", "all_tests"} <= {method.name for method in results.methods if method.runs},
         "answered": [f"{label}: the server answered as {', '.join(names)}, not as the requested model."
                      for label, names in answered if names],
-        "judge": judge_labels(settings)[0] if settings.judge.model else "",  # the judge whose verdicts count
+        "judge": methods.judge_labels(settings)[0] if settings.judge.model else "",  # the judge whose verdicts count
         "not_averaged": ", ".join(label for name, label in results.datasets.items() if name not in AVERAGED),
     }  # fmt: skip
+
+
+# How each agent used language models
+
+
+def sheet_effort(settings: Settings, folder: Path) -> Sheet:
+    """Return a table per decoding of each agent's calls, tokens and dollars per case, from the results in ``folder``.
+    Raises as :class:`Results` does."""
+    results = Results(settings, folder, main_methods(settings))
+    tables = [effort_table(results, decoding) for decoding in results.decodings]
+    return layout.declared_sheet(settings, "effort", tables, [row for table in tables for row in table.rows])
+
+
+def effort_table(results: Results, decoding: str, table: str = "effort.levels", **words: Any) -> Table:
+    """Return the table of calls, tokens and dollars per case: a row per agent and data set, and a row
+    with the reason for an agent that is not run. ``table`` is the name of a declaration, and ``words`` are further
+    words for it (:func:`~.layout.table`)."""
+    rows, price_notes = [], []
+    for method in results.methods:
+        for dataset in results.datasets if method.runs else [""]:  # without runs, a single row with the reason
+            rows.append(_effort_row(results, method, dataset, decoding))
+        if method.runs and (prices := _prices(results.settings, method)):
+            price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} "
+                               f"answered ({prices.source}, {prices.date}).")  # fmt: skip
+    return layout.table(results.settings, table, rows, decoding, prices=price_notes, **words)
+
+
+def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
+    """Return calls, tokens, dollars and failed replies of an agent as a row: means of the fields of
+    :class:`~cdpr.evaluation.row.EvaluationRow` over the cases and seeds of a data set. ``invalid`` is the mean of
+    ``n_invalid``, and ``forced`` is in %. ``usd`` is computed from the tokens; ``usd_in_all`` is its sum over cases and
+    seeds. A mean is left out where a case lacks the value, such as tokens that a server did not report. Where a run is
+    missing, the row has the ``reason``."""
+    row: Row = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
+                "label": method.label, "dataset": dataset,
+                "dataset_text": results.datasets.get(dataset)}  # fmt: skip
+    try:
+        rows = results.rows(method, dataset, decoding).rename(columns={"n_invalid": "invalid"})
+    except NotMeasured as error:
+        return row | {"status": error.reason, "reason": error.reason}
+    # A value that a case lacks is NaN, and so is the mean.
+    means = rows.select_dtypes(["number", "bool"]).mean(skipna=False).to_dict()
+    means["forced"] *= 100
+    if prices := _prices(results.settings, method):
+        means["usd"] = prices.usd(means.get("prompt_tokens", math.nan), means.get("completion_tokens", math.nan))
+        means["usd_in_all"] = means["usd"] * len(rows)
+    row |= {"status": "measured", "cases": len(rows), "runs": evaluations_of(method, dataset)}
+    return row | {name: mean for name, mean in means.items() if not math.isnan(mean)}
+
+
+def _prices(settings: Settings, method: Method) -> Prices | None:
+    """Return the token prices of the model that an agent uses; None where no provider charges for it."""
+    agent = settings.agents.get(method.name)
+    model = model_of(settings, agent) if agent else None
+    return model.prices if model else None
+
+
+# Open cases
+
+
+def sheet_open_cases(settings: Settings, folder: Path) -> Sheet:
+    """Return three tables for each decoding from the results in ``folder``: the agents' results in the layout of the
+    main table; the numbers of cases and seeds behind them, with intervals; and the calls, tokens and dollars of
+    language models per case. Open cases are cases outside the benchmarks: public ones, or the user's own in FHIR.
+
+    Raises SettingsError where the settings name no open cases or no agent can be run on them, and as :class:`Results`
+    does.
+    """
+    datasets = methods.open_datasets(settings)
+    if not datasets:
+        raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
+                            "(docs/how-to/real-data.md names the other files)")  # fmt: skip
+    shown = methods.open_methods(settings)
+    if all(
+        methods.why_unfit(settings, run, dataset) for method in shown for run in method.runs for dataset in datasets
+    ):
+        raise SettingsError(
+            "no model can diagnose the open cases yet: `make local-llm` downloads one, then add "
+            "`--configfile config/local_llm.yaml`; `cdpr systems` says what each row needs"
+        )
+    results = Results(settings, folder, shown, datasets)
+    most = settings.evaluation.open_cases.cases
+    # The caption's words on the origin of the cases, in place of those of the benchmarks.
+    how_many = "all cases" if most is None else f"up to {most} cases"
+    mark = f"tier: {settings.tier} — {how_many} of each data set"
+    functions = {"levels": main_results_table, "intervals": interval_table, "effort": effort_table}
+    tables = [make(results, decoding, f"open_cases.{name}", mark=mark)
+              for name, make in functions.items() for decoding in results.decodings]  # fmt: skip
+    return layout.declared_sheet(settings, "open_cases", tables, long_rows(results), f"Open cases ({mark})")

@@ -5,9 +5,9 @@ files are named, with the command that makes them. The same results give the sam
 """
 
 import base64
-import importlib
 import itertools
 import json
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterable
@@ -143,8 +143,8 @@ class Records:
         shown: dict[str, Any] = {"entry": entry, "artifact": self.artifact(entry.file), "reason": ""}
         if not path.exists():
             return shown | {"reason": f"missing: {entry.file}"}
-        if entry.module:  # a table, which is made again from the results, with links
-            return shown | {"tables": importlib.import_module(entry.module).sheet(self.settings, self.results).tables}
+        if entry.sheet:  # a table, which is made again from the results, with links
+            return shown | {"tables": pkgutil.resolve_name(entry.sheet)(self.settings, self.results).tables}
         content = path.read_bytes()
         if not content.startswith(b"\x89PNG"):
             return shown | {"reason": f"no PNG image: {entry.file}"}

@@ -28,7 +28,7 @@ NOT_OPEN = "not shown: under their licence not everyone may see the cases"
 _COUNTS = ("n_issued", "n_physical", "n_na", "cost_usd")
 
 
-def sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet_sample_case(settings: Settings, folder: Path) -> Sheet:
     """Return the tables of the case, its examinations, and the agents' episodes from the results in ``folder``; where
     the case must not be shown, one table with the reason. The CSV has the rows of all tables; the column ``part`` says
     of which.

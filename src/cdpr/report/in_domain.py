@@ -1,0 +1,264 @@
+"""Tables of results on the in-domain test cases: Tables 2 and 3 of the paper, ways to assign credit to actions, and
+what the gain of a training rule is made of."""
+
+import math
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from ..evaluation.metrics import METRICS, estimate
+from ..evaluation.preflight import exact_accuracy
+from ..evaluation.row import read_rows
+from ..evaluation.significance import detectable_difference
+from ..settings import Settings, job_of, labels_of, resolve_variant, variants
+from . import comparisons, layout, methods
+from .curves import read_curves
+from .methods import IN_DOMAIN, OURS, TRAINED, Method
+from .paper import METRICS as PRINTED
+from .paper import printed_rows
+from .results import Results
+from .table import Column, Row, Sheet, Table
+
+# Table 2: ablations
+
+
+def sheet_ablations(settings: Settings, folder: Path) -> Sheet:
+    """Return the tables of the ablations from the results in ``folder``. For each decoding: results, differences from
+    CDPR, and tests of accuracy with their power; then the paper's Table 2.
+
+    The CSV has a row per decoding and method, with accuracy as a fraction. ``change_*`` are differences from CDPR, and
+    ``paper_*`` what the paper prints. Raises as :class:`Results` does.
+    """
+    results = Results(settings, folder, methods.ablation_methods(settings))
+    base, *ablations = results.methods
+    pairs = [(method, base, IN_DOMAIN) for method in ablations]
+    paper = {row["variant"]: row for row in printed_rows("ablation.csv", *PRINTED)}
+    # Texts for the braces of the declarations in `tables.yaml`.
+    words: dict[str, Any] = {"base": base.label, "remarks": results.notes(), "shared": _shared_job_notes(results)}
+    tables, csv_rows = [], []
+    for decoding in results.decodings:
+        levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
+        # A row with a reason was not measured, so it has no tests.
+        changes = [row if "reason" in row else row | _test_columns(row)
+                   for row in comparisons.compare_pairs(results, pairs, decoding)]  # fmt: skip
+        words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
+        for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
+            tables.append(layout.table(settings, f"ablations.{table}", rows, decoding, **words))
+        for level, change in zip(levels, [{}, *changes], strict=True):  # CDPR, the first, has no change
+            variant = level["method"]
+            printed = comparisons.paper_cells(paper[variant], PRINTED) if variant in paper else {}
+            names = {"variant": variant, "method": level["label"], "job": job_of(settings, variant)}
+            csv_rows.append(change | level | printed | names | comparisons.add_prefix("change_", change))
+    labels = labels_of(settings, "ablations")
+    printed_table = [row | {"ours": labels.get(variant)} for variant, row in paper.items()]
+    tables.append(layout.table(settings, "ablations.paper", printed_table))
+    return layout.declared_sheet(settings, "ablations", tables, csv_rows)
+
+
+def _shared_job_notes(results: Results) -> list[str]:
+    """Return a sentence about each ablation whose settings make it the same training as another variant, so that both
+    have the same runs."""
+    labels = {name: entry.label for name, entry in variants(results.settings).items()}
+    jobs = [(method, job_of(results.settings, method.name)) for method in results.methods]
+    return [f"{method.label} trains what {labels[job]} trains: one job, and these are its runs."
+            for method, job in jobs if job != method.name]  # fmt: skip
+
+
+def _test_columns(change: Row) -> Row:
+    """Return columns about the McNemar tests of a row of differences, which compare an ablation with CDPR case by case.
+
+    - ``only_this``, ``only_cdpr``: how many cases only the ablation, and only CDPR got right, by seed (``4+7``);
+    - ``mcnemar_p``, ``mcnemar_p_holm``: p-values by seed before and after Holm's correction (``0.125+0.00781``);
+    - ``share``: the fraction of cases on which exactly one of the two was right, a mean over seeds;
+    - ``discordant``: the same fraction, for the CSV; ``discordant_text``: the numbers of these cases, which the printed
+      table shows in its place (``4:7, 5:6``);
+    - ``detectable``: the smallest difference in accuracy, a fraction, that one test would have detected with 80% power:
+      infinite where it could detect none, None where the two never differ. ``detectable_text`` is shown for infinity.
+    """
+    tests = change["tests"]
+    differing = sum(test.only_first + test.only_second for test in tests)
+    share = differing / len(tests) / change["cases"]
+    detectable = detectable_difference(change["cases"], share) if share else None
+    return {
+        "only_this": "+".join(str(test.only_first) for test in tests),
+        "only_cdpr": "+".join(str(test.only_second) for test in tests),
+        "mcnemar_p": "+".join(f"{test.p_value:.6g}" for test in tests),
+        "mcnemar_p_holm": "+".join(f"{p:.6g}" for p in change["holm"]),
+        "discordant": share, "discordant_text": change["discordant"], "share": share, "detectable": detectable,
+        "detectable_text": "none" if detectable == math.inf else None,
+    }  # fmt: skip
+
+
+# Table 3: dynamic against static diagnosis
+
+# Columns of the paper's table; and the names in it of our two methods.
+_PRINTED = ("acc", "aec", "aec_reduction_percent")
+_METHOD_IN_PAPER = {"static": "Static diagnosis", OURS: "CDPR"}
+
+
+def sheet_dynamic_vs_static(settings: Settings, folder: Path) -> Sheet:
+    """Return the tables of the comparison from the results in ``folder``. For each decoding: the results of both
+    methods with the reduction of cost, and their differences; then the paper's Table 3.
+
+    The CSV has a row per decoding and method, with accuracy and reduction as fractions. ``change_*`` are CDPR minus
+    static diagnosis, and ``paper_*`` what the paper prints. Raises as :class:`Results` does.
+    """
+    results = Results(settings, folder, methods.dynamic_methods(settings))
+    static, dynamic = results.methods
+    paper = {row["method"]: row for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}
+    words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.notes()}
+    tables, csv_rows = [], []
+    for decoding in results.decodings:
+        (change,) = comparisons.compare_pairs(results, [(dynamic, static, IN_DOMAIN)], decoding)
+        of_static = results.summary(static, IN_DOMAIN, decoding)
+        of_dynamic = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
+        shown = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
+        words["findings"] = comparisons.describe_changes([change], shown)
+        tables.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
+        tables.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
+        for row in (of_static, of_dynamic | comparisons.add_prefix("change_", change)):
+            csv_rows.append(row | comparisons.paper_cells(paper[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
+    printed = [paper[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
+    tables.append(layout.table(settings, "dynamic_vs_static.paper", printed))
+    return layout.declared_sheet(settings, "dynamic_vs_static", tables, csv_rows)
+
+
+def cost_reduction(results: Results, decoding: str) -> Row:
+    """Return the fraction by which the dynamic method costs less per case than the static one (negative where it costs
+    more), as the columns ``aec_reduction*`` of :func:`~cdpr.evaluation.metrics.estimate`; where there is none, the
+    reason as ``aec_reduction_text``.
+
+    It is one minus a ratio of mean costs. In its interval both means are of the same resampled cases, and that of the
+    dynamic method also of resampled seeds.
+    """
+    static, dynamic = (results.summary(method, IN_DOMAIN, decoding) for method in results.methods)
+    if reason := static.get("reason") or dynamic.get("reason"):
+        return {"aec_reduction_text": reason}
+    samples = results.samples(results.methods, IN_DOMAIN, decoding)  # [1 + resamples, methods, metrics]
+    static_usd, dynamic_usd = samples[1:, :, list(METRICS).index("aec")].T  # [resamples] each; samples[0] are the means
+    if not (static_usd > 0).all():
+        return {"aec_reduction_text": "not defined: static diagnosis costs nothing"}
+    by_seed = [1 - usd / static["aec"] for usd in dynamic["aec_by_seed"]]
+    return estimate("aec_reduction", by_seed, 1 - dynamic_usd / static_usd)
+
+
+# Ways to assign credit
+
+
+def sheet_comparators(settings: Settings, folder: Path) -> Sheet:
+    """Return two tables per decoding from the results in ``folder``: results with the tokens generated in training, and
+    differences from CDPR.
+
+    The CSV has a row per decoding and method. In it results are in printed units (accuracy in %), but differences from
+    CDPR, ``change_*``, are not (accuracy as a fraction). Raises as :class:`Results`, and TableError for a broken file
+    of training metrics.
+    """
+    results = Results(settings, folder, methods.comparator_methods(settings))
+    ours = results.method(OURS)
+    pairs = [(method, ours, IN_DOMAIN) for method in results.methods if method.learned and method is not ours]
+    words: dict[str, Any] = {"remarks": results.notes(), "base": ours.label}
+    tables, csv_rows = [], []
+    for decoding in results.decodings:
+        levels = [summary_with_tokens(results, method, decoding) for method in results.methods]
+        changes = comparisons.compare_pairs(results, pairs, decoding)
+        words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
+        tables.append(layout.table(settings, "comparators.levels", levels, decoding, **words))
+        tables.append(layout.table(settings, "comparators.changes", changes, decoding, **words))
+        change_of = {row["method"]: comparisons.add_prefix("change_", row) for row in changes}
+        for row in levels:
+            names = {"decoding": decoding, "variant": row["method"], "method": row["label"]}
+            csv_rows.append(row | change_of.get(row["method"], {}) | _printed_units(row) | names)
+    return layout.declared_sheet(settings, "comparators", tables, csv_rows)
+
+
+def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
+    """Return the in-domain results of a method as a row (:meth:`Results.summary`). The row of a trained method with
+    training metrics also has ``tokens``: millions of tokens generated in training, a mean over seeds. Those of a run
+    that diverged are counted up to its last validation. Raises TableError for a broken file of training metrics."""
+    row = results.summary(method, IN_DOMAIN, decoding)
+    if method.group != TRAINED:
+        return row
+    curves = read_curves(results.folder, method, ["accuracy"])  # they have the tokens at every validation
+    if not curves.runs:
+        return row
+    tokens_by_seed = np.nanmax(curves.values["tokens"], axis=1)  # they are counted up: the last value is the largest
+    return row | {"tokens": float(tokens_by_seed.mean()) / 1e6}
+
+
+def _printed_units(row: Row) -> Row:
+    """Return the metrics of a row, with their intervals and deviations between seeds, in the units that tables print:
+    accuracy in %. Values that the row lacks are left out."""
+    factors = {f"{metric.name}{end}": metric.factor
+               for metric in comparisons.IN_DOMAIN_METRICS for end in ("", "_low", "_high", "_seed_sd")}  # fmt: skip
+    return {column: factor * row[column] for column, factor in factors.items() if row.get(column) is not None}
+
+
+# What the gain of a training rule is made of
+
+# The learning rates of every rule are compared by a utility in which a right diagnosis has this weight.
+GRID_WEIGHT = 3.0
+
+
+def sheet_frontier_parts(settings: Settings, folder: Path) -> Sheet:
+    """Return, from the results in ``folder``, a table per decoding of in-domain results beside the accuracy that exact
+    diagnoses from the same examinations would have, and the table of learning rates. Raises as :class:`Results`, and
+    TableError for a broken file of training metrics."""
+    # In-domain alone, without a label, since these tables do not name the data set.
+    results = Results(settings, folder, methods.part_methods(settings), {IN_DOMAIN: ""})
+    tables, csv_rows = [], []
+    for decoding in results.decodings:
+        rows = [summary_with_tokens(results, method, decoding) | _exact_columns(results, method, decoding)
+                for method in results.methods]  # fmt: skip
+        tables.append(layout.table(settings, "frontier_parts.levels", rows, decoding, remarks=results.notes()))
+        csv_rows += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
+    tables.append(_grid_table(settings, folder))
+    return layout.declared_sheet(settings, "frontier_parts", tables, csv_rows)
+
+
+def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
+    """Return two columns about the diagnoses that a method made from the examination results that it had gathered:
+
+    - ``exact``: the accuracy (%) of the likeliest diagnosis from the same results, by Bayes' rule under the model that
+      generated the cases;
+    - ``reading``: what the method could gain by better reading of these results, ``exact`` minus its own accuracy.
+
+    Empty where a run is missing, or where the cases are real, so that no model is known that generated them.
+    """
+    paths = [results.path(run, IN_DOMAIN) for run in method.runs]
+    if not methods.is_synthetic(results.settings, IN_DOMAIN) or not all(path.exists() for path in paths):
+        return {}
+    cases = results.folder / "cases" / f"{IN_DOMAIN}.jsonl"
+    rows_by_run = [[row for row in read_rows(path) if row.decoding == decoding] for path in paths]
+    own = fmean(fmean(row.correct for row in rows) for rows in rows_by_run)
+    exact = fmean(exact_accuracy(results.settings, IN_DOMAIN, cases, rows) for rows in rows_by_run)
+    return {"exact": 100 * exact, "reading": 100 * (exact - own)}
+
+
+def _grid_table(settings: Settings, folder: Path) -> Table:
+    """Return the table of validation results by learning rate,: a row per training rule and learning
+    rate, a column per validated step. A value is 100 U / w, the utility in which a right diagnosis has the weight w
+    (:data:`GRID_WEIGHT`), divided by w: the accuracy in % less what examinations cost. The best value of each rule is
+    marked."""
+    all_rows: list[Row] = []
+    values_by_rule: dict[str, list[float]] = {}
+    all_steps: dict[str, None] = {}  # each once, in order
+    for method in methods.grid_methods(settings):
+        curves = read_curves(folder, method, ("accuracy", "utility"))
+        accuracy, utility, steps = (curves.mean(name) for name in ("accuracy", "utility", "step"))
+        costs = accuracy - utility  # the weight of a right diagnosis in the logged utility is 1
+        values = 100 * (accuracy - costs / GRID_WEIGHT)
+        # Step 0 is left out: it is before training, and the same for all.
+        value_by_step = {f"{step:g}": float(value) for step, value in zip(steps, values, strict=True) if step}
+        rate = resolve_variant(settings, method.name).training.learning_rate
+        all_rows.append({"label": method.label, "rate": f"{rate:g}", "seeds": len(method.runs), **value_by_step})
+        values_by_rule.setdefault(method.label, []).extend(value_by_step.values())
+        all_steps |= dict.fromkeys(value_by_step)
+    all_rows.sort(key=lambda row: list(values_by_rule).index(row["label"]))
+    for row in all_rows:
+        best = max(values_by_rule[row["label"]], default=math.inf)
+        row |= {f"{step}_mark": "best" for step in all_steps if row.get(step) == best}
+    columns = [Column(step, step, "100 U / w after so many iterations") for step in all_steps]
+    return layout.table(settings, "frontier_parts.grid", all_rows, columns=columns, weight=GRID_WEIGHT,
+                        validation_cases=settings.data.validation_cases)  # fmt: skip
