@@ -247,11 +247,14 @@ class Simulation:
                 if not {"max_states", "merge"} & change.keys():
                     reports[name] = await estimate(change, seed)
                     errors[name].append(list_advantages(workups, [report.process for report in reports[name]]))
-                    drawn[name].append(sum(report.fresh for report in reports[name]))
+                    drawn[name].append(sum(report.counts["fresh"] for report in reports[name]))
             for z in (0.0, 1.0, 2.0):
                 rules = [settle(few, many, z) for few, many in zip(reports["K 2"], reports["paper"], strict=True)]
                 errors[f"settled, z {z:g}"].append(list_advantages(workups, [rows for rows, _ in rules]))
-                fresh = ((few.fresh, many.fresh) for few, many in zip(reports["K 2"], reports["paper"], strict=True))
+                fresh = (
+                    (few.counts["fresh"], many.counts["fresh"])
+                    for few, many in zip(reports["K 2"], reports["paper"], strict=True)
+                )
                 counts = [a + share * (b - a) for (a, b), (_, share) in zip(fresh, rules, strict=True)]
                 drawn[f"settled, z {z:g}"].append(sum(counts))
         for name, values in errors.items():

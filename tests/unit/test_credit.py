@@ -158,9 +158,9 @@ def test_a_verdict_that_cannot_be_scored_counts_as_failed(case):
     _, env, made = process(Mute(), verdicts="scored", select_all=True)
     made.continuation_policy = Mute()
     report = score(made, group(env, ToyPolicy(), case, n=8))
-    assert report.failed > 0 and math.isfinite(sum(r or 0.0 for rewards in report.process for r in rewards))
+    assert report.counts["failed"] > 0 and math.isfinite(sum(r or 0.0 for rewards in report.process for r in rewards))
     drawn = [c for state in report.states for c in state.candidates if c.action[0] != "end" and c.fresh]
-    assert not drawn and report.unvalued > 0
+    assert not drawn and report.counts["unvalued"] > 0
     unread = [c for state in report.states for c in state.candidates if c.action[0] == "end" and c.value is None]
     assert unread and all(c.correct == 0.0 for c in unread)
 
@@ -280,7 +280,7 @@ def test_the_cache_saves_continuations_and_keeps_accumulating(case):
     _, env, made = process(select_all=True)
     trajectories = group(env, ToyPolicy(), case)
     first, second = score(made, trajectories), score(made, trajectories, 1)
-    assert second.fresh < first.fresh and second.cached > 0
+    assert second.counts["fresh"] < first.counts["fresh"] and second.counts["cached"] > 0
     before = {key: len(entry.continuations) for key, entry in made.cache.items()}
     for iteration in range(2, 60):
         score(made, trajectories, iteration)
@@ -300,7 +300,7 @@ def test_eviction_costs_continuations_and_changes_no_value(case):
         reports = [score(made, trajectories, iteration) for iteration in (0, 0, 0)]
         assert len(made.cache) <= capacity
         found.append([report.process for report in reports])
-        fresh.append(sum(report.fresh for report in reports))
+        fresh.append(sum(report.counts["fresh"] for report in reports))
     assert found[0] == found[1] and fresh[0] > fresh[1]
 
 
@@ -325,7 +325,7 @@ def test_failed_continuations_are_dropped_counted_and_bias_nothing(case):
     _, _, made = process(samples=200, continuations=2000, select_all=True, candidates=8, cache={"reuse_group": "none"})
     made.continuation_policy = ToyPolicy(failing=0.2)
     report = score(made, group(env, ToyPolicy(), case))
-    assert report.failed > 100
+    assert report.counts["failed"] > 100
     for action, text in TEXTS.items():
         candidate = next(c for c in root(report).candidates if c.action == action)
         if candidate.value is None:
@@ -343,11 +343,11 @@ def test_without_any_continuation_an_action_has_no_value_and_no_reward(case):
     report = score(made, trajectories)
     requests = sum(step.evidence[0] != "end" for t in trajectories for step in t.steps)
     forced = sum(t.forced and len(t.steps) > 1 for t in trajectories)
-    assert report.unvalued >= requests - forced > 0
+    assert report.counts["unvalued"] >= requests - forced > 0
     unvalued = [c for state in report.states for c in state.candidates if c.value is None]
     assert unvalued and not any(c.correct or c.tests or c.cost_usd or c.infeasible for c in unvalued)
     free = sum(len(x.steps) - x.forced for x in trajectories)
-    assert report.unvalued == free - sum(r is not None for steps in report.process for r in steps)
+    assert report.counts["unvalued"] == free - sum(r is not None for steps in report.process for r in steps)
     assert all(
         (r is None) == (step.evidence[0] != "end")
         for t, rewards in zip(trajectories, report.process, strict=True)
@@ -378,7 +378,9 @@ def test_a_budget_takes_disagreed_states_first_and_saves_probes(case):
     _, _, made = process(max_states=1)
     report = score(made, trajectories)
     assert all(sum(r is not None for r in rewards) <= 1 for rewards in report.process)
-    assert report.probes < everything.probes and any(state.entropy is None for state in report.states)
+    assert report.counts["probes"] < everything.counts["probes"] and any(
+        state.entropy is None for state in report.states
+    )
     chosen = {state.evidence for state in report.states if state.reason}
     assert chosen == {state.evidence for state in everything.states if state.reason == "disagreed"} != set()
 

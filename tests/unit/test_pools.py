@@ -79,8 +79,8 @@ def test_reading_a_state_makes_it_the_latest(case):
 def test_the_cache_keeps_what_was_drawn_and_no_suffix_of_the_group(case):
     env, made = process(ToyPolicy(), ToyPolicy())
     report = score(made, group(env, ToyPolicy(), case, n=8))
-    assert report.suffixes > 0
-    assert sum(len(entry.continuations) for entry in made.cache.values()) == report.fresh
+    assert report.counts["suffixes"] > 0
+    assert sum(len(entry.continuations) for entry in made.cache.values()) == report.counts["fresh"]
 
 
 def test_no_continuation_of_a_state_is_drawn_twice_not_even_after_a_failure(case):
@@ -100,7 +100,7 @@ def test_values_are_kept_over_iterations_only_of_a_policy_that_stays_the_same(ca
     env, made = process(actor, actor if same else ToyPolicy(), cache={"scope": scope})
     trajectories = group(env, actor, case)
     score(made, trajectories, 0)
-    assert (score(made, trajectories, 1).cached > 0) is kept
+    assert (score(made, trajectories, 1).counts["cached"] > 0) is kept
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_the_strict_rule_takes_k_from_the_cache_and_draws_all_where_some_are_mis
     frozen = Steady()
     env, made = process(Steady(), frozen, cache={"fill": "strict", "grow": 0, "reuse_group": "none"})
     trajectories = group(env, Steady(), case, n=1)
-    assert [score(made, trajectories, k).fresh for k in range(2)] == [4, 0]
+    assert [score(made, trajectories, k).counts["fresh"] for k in range(2)] == [4, 0]
     [(key, entry)] = made.cache.items()
     made.cache[key] = Entry(4, entry.continuations[:3])  # as after a failure
-    assert score(made, trajectories, 2).fresh == 4
+    assert score(made, trajectories, 2).counts["fresh"] == 4
     assert made.cache[key].drawn == 8 and len(made.cache[key].continuations) == 4
 
 
@@ -177,8 +177,8 @@ def test_tokens_of_continuations_are_no_probes_also_where_the_current_policy_con
         actor = Spelt()
         env, made = process(actor, actor if current else Spelt())
         reports.append(score(made, group(env, actor, case)))
-    assert reports[0].probe_tokens == reports[1].probe_tokens > 0
-    assert 0 < reports[0].continuation_tokens <= reports[1].continuation_tokens
+    assert reports[0].counts["probe_tokens"] == reports[1].counts["probe_tokens"] > 0
+    assert 0 < reports[0].counts["continuation_tokens"] <= reports[1].counts["continuation_tokens"]
 
 
 def test_a_pool_counts_every_continuation_that_did_not_come_back(case):
@@ -227,7 +227,7 @@ def test_clipped_rewards_are_counted(case):
         reports.append(score(made, group(env, ToyPolicy(), case)))
     whole, cut = reports
     rewards = [r for steps in whole.process for r in steps if r is not None]
-    assert whole.clipped == 0 < cut.clipped == sum(abs(r) > 0.3 for r in rewards) < len(rewards)
+    assert whole.counts["clipped"] == 0 < cut.counts["clipped"] == sum(abs(r) > 0.3 for r in rewards) < len(rewards)
 
 
 def test_random_numbers_belong_to_policy_state_and_run(case):

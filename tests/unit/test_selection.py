@@ -29,7 +29,7 @@ def test_every_state_is_probed_until_there_are_n_s_samples(case, own_actions, sa
     _, report = scored(case, n=6, samples=samples, own_actions=own_actions)
     own = [len(state.visits) if own_actions == "counted" else 0 for state in report.states]
     assert max(len(state.visits) for state in report.states) == 6
-    assert report.probes == sum(max(0, samples - n) for n in own)
+    assert report.counts["probes"] == sum(max(0, samples - n) for n in own)
 
 
 def test_the_threshold_itself_is_selected():
@@ -154,7 +154,7 @@ def test_without_cache_the_same_states_are_selected(case, max_states):
             [(s.evidence, s.visits, s.entropy, s.reason) for s in found.states] for found in (with_cache, without)
         ]
         assert looked[0] == looked[1] and any(reason == "disagreed" for *_, reason in looked[0])
-        assert without.cached == without.suffixes == 0 < with_cache.suffixes
+        assert without.counts["cached"] == without.counts["suffixes"] == 0 < with_cache.counts["suffixes"]
 
 
 def test_trajectories_disagree_also_where_their_states_are_not_merged(case):

@@ -155,7 +155,7 @@ class GroupCredit:
         disagreed = self.disagreed_states(credit)
         probed = states.states_to_probe(states.list_paths(nodes, len(self.group)), disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in probed))
-        self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
+        self.report.counts["probe_tokens"] = sum(draws.tokens for draws in self.draws.values())
         # Select states: ``selected[i]`` are the keys of the selected states of trajectory i. ``p_hat`` has for each
         # state the share of each action among the samples.
         p_hat = {key: states.frequencies(map(self._action_of, self._samples_of(node))) for key, node in nodes.items()}
@@ -219,7 +219,7 @@ class GroupCredit:
         if self.credit.samples > at_hand:
             steps = await self._probe_draws(key).draw_steps(node.state, range(self.credit.samples - at_hand))
             node.steps += steps.values()
-            self.report.probes += len(steps)
+            self.report.counts["probes"] += len(steps)
 
     def _list_candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Candidate]:
         """List the actions at the node ``key`` whose values are estimated: the candidate set A_c(s), then the other
@@ -283,7 +283,7 @@ class GroupCredit:
             trajectory = self.group[index]
             action = self._action_of(trajectory.steps[decision])
             if action not in u_hats:
-                self.report.unvalued += 1
+                self.report.counts["unvalued"] += 1
                 continue
             kind, _ = action
             u_hat = float(trajectory.correct) if kind == "end" else u_hats[action]  # "end": it is a diagnosis
@@ -295,7 +295,7 @@ class GroupCredit:
                     f"baseline {reference}); the step was stopped. Are lambdas and prices of a sensible size?"
                 )
             reward = max(-self.credit.clip, min(self.credit.clip, raw))
-            self.report.clipped += reward != raw
+            self.report.counts["clipped"] += reward != raw
             self.report.process[index][decision] = reward
 
     def _probe_draws(self, key: tuple) -> Draws:
@@ -322,10 +322,10 @@ class GroupCredit:
 
     def _sum_counts(self) -> None:
         """Fill in the report's counts of continuations, failed requests and tokens."""
-        pools = self.pools.pools.values()
-        self.report.fresh = sum(len(pool.fresh) for pool in pools)
-        self.report.cached = sum(len(pool.known) for pool in pools)
-        self.report.suffixes = sum(len(pool.own) for pool in pools)
-        self.report.failed = sum(draws.failed for draws in self.draws.values())
+        pools, draws, counts = self.pools.pools.values(), self.draws.values(), self.report.counts
+        counts["fresh"] = sum(len(pool.fresh) for pool in pools)
+        counts["cached"] = sum(len(pool.known) for pool in pools)
+        counts["suffixes"] = sum(len(pool.own) for pool in pools)
+        counts["failed"] = sum(of_stream.failed for of_stream in draws)
         # One object may have drawn probes and continuations, so the tokens of continuations are the rest of all tokens.
-        self.report.continuation_tokens = sum(d.tokens for d in self.draws.values()) - self.report.probe_tokens
+        counts["continuation_tokens"] = sum(of_stream.tokens for of_stream in draws) - counts["probe_tokens"]

@@ -32,8 +32,7 @@ def step_scale(processes: Sequence[ProcessRewards], rule: str) -> float:
     over the decisions that have one; under ``all`` over all decisions, where a missing reward counts as 0. It is also 1
     where all rewards are zero.
     """
-    counted = [r for process in processes for r in process if r is not None or rule == "all"]
-    rewards = [r or 0.0 for r in counted]
+    rewards = [r or 0.0 for process in processes for r in process if r is not None or rule == "all"]
     if rule == "none" or not any(rewards):
         return 1.0
     return math.sqrt(fmean(r**2 for r in rewards))
@@ -110,50 +109,38 @@ class StateCredit:
     candidates: tuple[CandidateValue, ...]
 
 
+# The names of the counts of a report, in the order of the log.
+COUNTS: tuple[str, ...] = ("probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped")
+COUNTS += ("probe_tokens", "continuation_tokens")
+
+
 @dataclass
 class CreditReport:
     """The credit of one group. ``process[i][t]`` is R_proc of decision t of trajectory i, None where the state was not
     selected or its action has no value. ``states`` describes every state of the group.
 
-    Counts: sampled next actions (``probes``) and their tokens; continuations that are ``fresh``, ``cached`` or made
-    from ``suffixes`` of the group, and their tokens; ``failed`` requests; decisions without a value because of these
-    (``unvalued``); ``clipped`` rewards.
+    ``counts`` are numbers by name: sampled next actions (``probes``) and their tokens; continuations that are
+    ``fresh``, ``cached`` or made from ``suffixes`` of the group, and their tokens; ``failed`` requests; decisions
+    without a value because of these (``unvalued``); ``clipped`` rewards.
     """
 
     process: list[list[float | None]]
     states: list[StateCredit] = field(default_factory=list)
-    probes: int = 0
-    probe_tokens: int = 0
-    continuation_tokens: int = 0
-    fresh: int = 0
-    cached: int = 0
-    suffixes: int = 0
-    failed: int = 0
-    unvalued: int = 0
-    clipped: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
+    def as_record(self, step: int, group: Sequence[Trajectory]) -> dict[str, Any]:
+        """The credit of ``group`` in one iteration (``step``, from 1) in JSON values: an element of ``groups`` in a
+        line of the file ``credit.jsonl.gz``. ``outcomes`` says which trajectories were right. A record has names of
+        examinations and token ids of replies, so the file must stay with the cases.
 
-@dataclass(frozen=True)
-class CreditRow:
-    """The credit of one group in one iteration (``step``, from 1): an element of ``groups`` in a line of the file
-    ``credit.jsonl.gz``. ``case`` is the identifier of the case. ``outcomes`` says which trajectories were right,
-    ``process[i][t]`` is R_proc of decision t of trajectory i (None: it has none). A row has names of examinations and
-    token ids of replies, so the file must stay with the cases."""
-
-    step: int
-    case: str
-    outcomes: list[bool]
-    process: list[list[float | None]]
-    states: list[StateCredit]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The row as a dictionary of JSON values. It is faster than ``dataclasses.asdict``, which copies every value
-        and takes 4% of the time of a training step."""
-        states = []
+        It is faster than ``dataclasses.asdict``, which copies every value and takes 4% of the time of a training
+        step."""
+        outcomes, states = [trajectory.correct for trajectory in group], []
         for state in self.states:
             actions, candidates = [*map(vars, state.actions)], [*map(vars, state.candidates)]
             states.append(vars(state) | {"actions": actions, "candidates": candidates})
-        return vars(self) | {"states": states}
+        row = {"step": step, "case": group[0].case.note_id, "outcomes": outcomes}
+        return row | {"process": self.process, "states": states}
 
 
 # Metrics for the log
@@ -174,8 +161,6 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
     rewards = [r for process in processes for r in process if r is not None]
     rewarded = [sum(r is not None for r in process) for process in processes]
     bonus = [process_score(process, credit) for process in processes]
-    counts = ["probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped"]
-    counts += ["probe_tokens", "continuation_tokens"]
     return {
         "credit/states": len(states),
         "credit/selected_share": sum(state.reason != "" for state in states) / max(1, len(states)),
@@ -186,7 +171,7 @@ def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, floa
         "credit/r_proc_mean": fmean(rewards) if rewards else 0.0,
         "credit/r_proc_std": stdev(rewards) if len(rewards) > 1 else 0.0,
         "credit/corr_selected_bonus": _correlate(rewarded, bonus),
-        **{f"credit/{name}": sum(getattr(report, name) for report in reports) for name in counts},
+        **{f"credit/{name}": sum(report.counts[name] for report in reports) for name in COUNTS},
     }
 
 

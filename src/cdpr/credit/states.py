@@ -43,11 +43,9 @@ def state_identity(state: State, merge: str, trajectory: int) -> tuple:
     or in any order (``set``). Under ``none`` states of different trajectories are always different nodes.
     """
     case, evidence = state.key
-    if merge == "ordered":
-        return case, evidence
-    if merge == "set":
-        return case, tuple(sorted(evidence))
-    return case, evidence, trajectory
+    if merge == "none":
+        return case, evidence, trajectory
+    return case, tuple(sorted(evidence)) if merge == "set" else evidence
 
 
 def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tuple, Node]:

@@ -323,7 +323,7 @@ async def estimate(
     if not isinstance(setting, int):
         process = ProcessReward(environment, policy, policy, setting, settings.utility, seed)
         reports = await process.score(groups, iteration=0)
-        tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
+        tokens = sum(report.counts["probe_tokens"] + report.counts["continuation_tokens"] for report in reports)
         return [report.process for report in reports], tokens
     return_of = utility_of(settings)
     # The seed and the stream (purpose and iteration) of CDPR's own draws, so that both estimators share replies.

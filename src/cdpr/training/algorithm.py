@@ -23,10 +23,8 @@ from ..settings.algorithms import algorithm_class
 from ..settings.section import Section
 from ..settings.variants import restrict_to_algorithm
 
-if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not depend on that package
+if TYPE_CHECKING:
     import torch
-
-    from ..credit.scores import CreditRow
 
 Group = Sequence[Trajectory]
 """The ``training.group_size`` trajectories of one case."""
@@ -95,15 +93,15 @@ class GroupAdvantages:
     ``decisions[i][t]`` is the advantage of decision t of trajectory i, a :data:`PerToken`; ``weights[i][t]`` is its
     weight in the loss, by default 1. ``alternatives`` are further replies to train on. ``scores`` has one score per
     trajectory; None where the algorithm does not compare whole trajectories. ``counts`` are metrics by name, which are
-    summed over the batch. ``record`` describes the group's credit for the file ``credit.jsonl.gz``; None where nothing
-    is recorded."""
+    summed over the batch. ``record`` describes the group's credit in JSON values for the file ``credit.jsonl.gz``; None
+    where nothing is recorded."""
 
     decisions: list[list[Any]]  # of PerToken; the type is Any so that lists of plain floats are accepted
     weights: list[list[Any]] = field(default_factory=list)
-    alternatives: Sequence[Alternative] = ()
+    alternatives: list[Alternative] = field(default_factory=list)
     scores: Sequence[float] | None = None
     counts: Mapping[str, float] = field(default_factory=dict)
-    record: "CreditRow | None" = None
+    record: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Give every decision the weight 1 where no weights were passed."""
@@ -263,7 +261,7 @@ def credit_record(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any]
     """Make the line of ``credit.jsonl.gz`` about the iteration ``step``, as a dictionary: ``{"step": step, "groups":
     [...]}``, with an entry for each group of ``batch`` that has a record of its credit. Returns None where no group has
     one, because the algorithm records no credit."""
-    rows = [scored.record.as_dict() for scored in batch if scored.record]
+    rows = [scored.record for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 
 

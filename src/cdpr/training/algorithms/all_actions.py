@@ -139,11 +139,9 @@ class AllActions(Algorithm):
             tree.beliefs = await read_beliefs(context.policy, next_states, "probability")
         # Score the decisions and alternatives at every state. A forced diagnosis is no decision and keeps the zero.
         scored = GroupAdvantages(decisions=[[0.0] * len(trajectory.steps) for trajectory in group])
-        alternatives: list[Alternative] = []
         for node in nodes.values():
-            alternatives += self._score_node(node, tree, scored)
-        scored.alternatives = alternatives
-        scored.counts = {"credit/alternatives": len(alternatives)} | draws.counts
+            scored.alternatives += self._score_node(node, tree, scored)
+        scored.counts = {"credit/alternatives": len(scored.alternatives)} | draws.counts
         return scored
 
     def _compute_advantage(self, tree: ValueTree, state: State, step: Step) -> PerToken:

@@ -75,7 +75,7 @@ class BeliefGain(Algorithm):
         decisions = [self._token_advantages(t, row, scale) for t, row in zip(group, advantages, strict=True)]
         alternatives: list[Alternative] = []
         if self.options.reading != "none":
-            alternatives = list(await asyncio.gather(*map(self._true_diagnosis, build_tree(group).values())))
+            alternatives = await asyncio.gather(*map(self._true_diagnosis, build_tree(group).values()))
         counts = {"credit/states": len(beliefs), "credit/belief": math.fsum(beliefs.values())}
         return GroupAdvantages(decisions=decisions, alternatives=alternatives, counts=counts)
 

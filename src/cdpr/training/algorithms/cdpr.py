@@ -6,7 +6,6 @@ from typing import Any
 
 from ...credit import scores
 from ...credit.process_reward import GroupCredit, ProcessReward
-from ...credit.scores import CreditRow
 from ...environment.utility import outcome_reward
 from ...settings import Settings
 from ..algorithm import Algorithm, Context, Group, GroupAdvantages, repeat_over_decisions, share_of_equal_groups
@@ -62,9 +61,7 @@ class Cdpr(Algorithm):
         else:
             totals = [scores.trajectory_score(r, p, self.credit) for r, p in zip(outcomes, process, strict=True)]
             advantages = self.normalise_scores(totals)
-        correct = [trajectory.correct for trajectory in group]
-        # The record counts iterations from 1.
-        record = CreditRow(iteration + 1, group[0].case.note_id, correct, process, credit.report.states)
+        record = credit.report.as_record(iteration + 1, group)  # it counts iterations from 1
         decisions = repeat_over_decisions(advantages, group)
         return _CreditedGroup(decisions=decisions, scores=totals, record=record, credit=credit)
 

@@ -331,14 +331,13 @@ class RecordCritic(Algorithm):
             request_shares = [p_request * p for p in target[n].tolist()] if may_request else []
             first_line = "" if visit.forced else batch.first_lines[n]
             calls.append(self._write_replies_at(visit, first_line, names[n], stop_share, request_shares))
-        # Gather them by group.
-        alternatives: list[list[Alternative]] = [[] for _ in groups]
-        for visit, replies in zip(batch.visits, await asyncio.gather(*calls), strict=True):
-            alternatives[visit.group] += replies
+        # Gather them by group. Weights of 0: what the group's trajectories did is not trained.
         scored = []
-        for group, replies in zip(groups, alternatives, strict=True):
-            zeros = [[0.0] * len(trajectory.steps) for trajectory in group]
-            scored.append(GroupAdvantages(decisions=zeros, weights=[row[:] for row in zeros], alternatives=replies))
+        for group in groups:
+            decisions, weights = ([[0.0] * len(trajectory.steps) for trajectory in group] for _ in range(2))
+            scored.append(GroupAdvantages(decisions=decisions, weights=weights, alternatives=[]))
+        for visit, replies in zip(batch.visits, await asyncio.gather(*calls), strict=True):
+            scored[visit.group].alternatives += replies
         return scored
 
     async def _write_replies_at(

@@ -49,8 +49,8 @@ class Sample(NamedTuple):
     and ``branches``, other replies at its states. ``old_logprobs``, ``advantages`` and ``weights`` (in the loss) have
     one entry for each generated token: first those of the trajectory, then those of the branches."""
 
-    ids: tuple[int, ...]
-    positions: tuple[int, ...]
+    ids: Sequence[int]
+    positions: Sequence[int]
     old_logprobs: tuple[float, ...]
     advantages: tuple[float, ...]
     weights: tuple[float, ...]
@@ -67,32 +67,24 @@ class Sample(NamedTuple):
         replies have a loss, not prompts and observations."""
         turns, advantages, weights = zip(*scored.token_rows(i, trajectory), strict=True)  # the trajectory's row first
         own, *others = turns
+        _, ids, positions = _make_segment(own, 0)
         return cls(
-            _token_ids(own),
-            _generated_positions(own),
+            ids,
+            positions,
             old_logprobs=tuple(logprob for row in turns for turn in row for logprob in turn.logprobs),
             advantages=tuple(advantage for row in advantages for of_turn in row for advantage in of_turn),
             weights=tuple(weight for row in weights for of_turn in row for weight in of_turn),
-            branches=tuple(map(_make_branch, others)),
+            branches=tuple(_make_segment(branch, len(branch[0].prompt_ids)) for branch in others),
         )
 
 
-def _token_ids(turns: Sequence[Turn]) -> tuple[int, ...]:
-    """Return all tokens of an episode with these turns: the first prompt, the replies, and the observations between
-    them. The last prompt holds everything before the last reply."""
-    return turns[-1].prompt_ids + turns[-1].token_ids
-
-
-def _generated_positions(turns: Sequence[Turn]) -> tuple[int, ...]:
-    """Return the positions of the tokens of all replies in an episode with these turns."""
-    return tuple(len(turn.prompt_ids) + k for turn in turns for k in range(len(turn.token_ids)))
-
-
-def _make_branch(turns: Sequence[Turn]) -> Segment:
-    """Make the segment of one or several consecutive replies that branch off from a trajectory: all their tokens after
-    the prompt of the first one."""
-    start = len(turns[0].prompt_ids)
-    return Segment(start, _token_ids(turns)[start:], _generated_positions(turns))
+def _make_segment(turns: Sequence[Turn], start: int) -> Segment:
+    """Make the segment of the tokens from position ``start`` on of an episode that ends with these turns. The last
+    prompt holds everything before the last reply: the first prompt, the other replies, and the observations between
+    them. The tokens of replies have a loss."""
+    ids = turns[-1].prompt_ids + turns[-1].token_ids
+    scored = tuple(len(turn.prompt_ids) + k for turn in turns for k in range(len(turn.token_ids)))
+    return Segment(start, ids[start:], scored)
 
 
 def make_samples(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> list[list[Sample]]:

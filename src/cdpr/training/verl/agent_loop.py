@@ -321,11 +321,8 @@ class ScheduledBatch(ReplayBuffer):
         The rows are sorted by their case's row in the schedule, then by the number of the episode in its group, then by
         the number of the output: 0 is the episode, alternatives follow from 1."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
-        rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
-        sort_keys = []
-        for row, key in zip(rows["index"], batch.keys, strict=True):
-            _, member, output = key.rsplit("_", 2)  # of UID_MEMBER_OUTPUT
-            sort_keys.append((int(row), int(member), int(output)))
-        # verl takes the present numbers of the rows, in their new order.
-        batch.reorder(sorted(range(len(sort_keys)), key=lambda number: sort_keys[number]))
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])["index"]
+        # The keys are UID_MEMBER_OUTPUT. verl takes the present numbers of the rows, in their new order.
+        members = [tuple(map(int, key.rsplit("_", 2)[1:])) for key in batch.keys]
+        batch.reorder(sorted(range(len(members)), key=lambda number: (int(rows[number]), members[number])))
         return batch, metrics

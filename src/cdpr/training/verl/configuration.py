@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...agents.policy import longest_sequence
 from ...llm.own_server import NO_TELEMETRY, WITHOUT_TOOLKIT
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
 from ...settings.variants import check_required
 from .. import training_run
-from .memory import OWN_SERVER, memory_plan, micro_batch, starts_frozen_server
+from .memory import OWN_SERVER, memory_plan, micro_batch, settings_values, starts_frozen_server
 from .tables import evaluate, read_table, refuse
 
 CHECKPOINTS = "verl"
@@ -45,8 +44,7 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
     """
     check_settings(settings)
     verl, table = settings.training.verl, read_table("overrides")
-    values = dict(settings) | {
-        "longest": longest_sequence(settings),
+    values = settings_values(settings) | {
         "micro_batch": micro_batch(settings),
         "policy_folder": str(policy),
         "session_file": str(state / SESSION),
@@ -75,17 +73,9 @@ def hydra_arguments(changes: Mapping[str, Any]) -> list[str]:
 def check_settings(settings: Settings) -> None:
     """Raise SettingsError for settings that the engine verl does not support, or whose memory does not fit; the file
     ``refusals.yaml`` lists them."""
-    training, verl, algorithm = settings.training, settings.training.verl, algorithm_class(settings.training.algorithm)
-    values = {
-        "training": training,
-        "verl": verl,
-        "algorithm": algorithm,
-        "scoring": algorithm.scoring_policies(settings),
-        "gpus": verl.nodes * verl.gpus_per_node,
-        "trajectories": training.prompts_per_batch * training.group_size,
-    }
+    values = settings_values(settings)
     refuse("settings", values)
-    if not verl.without_gpu:  # without a GPU there is no GPU memory to plan
+    if not settings.training.verl.without_gpu:  # without a GPU there is no GPU memory to plan
         plan = memory_plan(settings)
         # What could be too small: the memory of a GPU in the phase that needs most, and the smallest cache of a server.
         phase, sizes = max(plan.phases.items(), key=lambda entry: sum(entry[1].values()))

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...settings import Settings
-from ...settings.algorithms import algorithm_class, algorithm_options
-from ..training_run import uses_frozen_policy
-from .memory import GB, memory_plan
+from .memory import memory_plan, settings_values
 from .tables import add_quantities, evaluate, read_table
 
 if TYPE_CHECKING:
@@ -56,10 +54,10 @@ def estimate_step(settings: Settings) -> StepEstimate:
     ``config.json`` is missing or of another kind of model (:func:`~.memory.model_size`)."""
     verl, memory, table = settings.training.verl, memory_plan(settings), read_table("duration")
     values = step_values(settings, behaviour_within(settings))
-    values |= {"model": memory.model, "gpus": memory.gpus, "card": nearest_card(settings), "gb": GB}
+    values |= {"model": memory.model, "card": nearest_card(settings)}
     work, seconds = step_work(values), {}
     for phase, amounts in work.iterrows():
-        of_frozen = uses_frozen_policy(settings) and phase in ("continuations", "forced diagnoses", "scoring")
+        of_frozen = values["uses_frozen"] and phase in ("continuations", "forced diagnoses", "scoring")
         # The servers of the policy come first in the plan, those of the frozen policy last.
         serving = values | {"work": amounts, "server": memory.servers[-1 if of_frozen else 0]}
         seconds[phase] = add_quantities(table["serving"], serving)["seconds"]
@@ -70,17 +68,7 @@ def estimate_step(settings: Settings) -> StepEstimate:
 def step_values(settings: Settings, behaviour: Behaviour) -> dict[str, Any]:
     """Compute the quantities of ``duration.yaml`` for a policy with this ``behaviour``; returns them by name, with the
     values from which they were computed."""
-    algorithm, options = algorithm_class(settings.training.algorithm), algorithm_options(settings)
-    values = {
-        "training": settings.training,
-        "credit": settings.credit,
-        "options": options,
-        "uses_credit": "credit" in algorithm.reads,  # it is CDPR
-        # Only ``record_critic`` trains a second model, a reader, and only its options have ``examinations``.
-        "trains_reader": hasattr(options, "examinations"),
-        "scores": algorithm.scoring_policies(settings),
-    }
-    return add_quantities(read_table("duration")["quantities"], values | dict(behaviour))
+    return add_quantities(read_table("duration")["quantities"], settings_values(settings) | dict(behaviour))
 
 
 def step_work(values: Mapping[str, Any]) -> "pd.DataFrame":

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ...agents.policy import longest_sequence
 from ...settings import Settings, SettingsError
-from ...settings.algorithms import algorithm_class
+from ...settings.algorithms import algorithm_class, algorithm_options
 from ..training_run import uses_frozen_policy
 from .tables import add_quantities, evaluate, read_table
 
@@ -106,23 +106,29 @@ class MemoryPlan:
     servers: list[ServerMemory]
 
 
+def settings_values(settings: Settings) -> dict[str, Any]:
+    """Return what the expressions in the tables of this package may name: the sections of the settings, and what
+    follows from them."""
+    verl, algorithm = settings.training.verl, algorithm_class(settings.training.algorithm)
+    return dict(settings) | {
+        "verl": verl,
+        "algorithm": algorithm,
+        "options": algorithm_options(settings),
+        "scores": algorithm.scoring_policies(settings),
+        "gpus": verl.nodes * verl.gpus_per_node,
+        "longest": longest_sequence(settings),
+        "uses_frozen": uses_frozen_policy(settings),
+        "starts_frozen": starts_frozen_server(settings),
+        "own_server": OWN_SERVER,
+        "gb": GB,
+    }
+
+
 def memory_plan(settings: Settings) -> MemoryPlan:
     """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of
     the servers. Raises SettingsError where the model's ``config.json`` is missing or of another kind of model."""
-    verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
-    table, gpus = read_table("memory"), verl.nodes * verl.gpus_per_node
-    values: dict[str, Any] = table["constants"] | {
-        "verl": verl,
-        "model": model,
-        "longest": longest,
-        "gb": GB,
-        "gpus": gpus,
-        "own_server": OWN_SERVER,
-        "micro_batch": micro_batch(settings),
-        "uses_frozen": uses_frozen_policy(settings),
-        "starts_frozen": starts_frozen_server(settings),
-        "scores": algorithm_class(settings.training.algorithm).scoring_policies(settings),
-    }
+    verl, model, table = settings.training.verl, model_size(settings), read_table("memory")
+    values = table["constants"] | settings_values(settings) | {"model": model, "micro_batch": micro_batch(settings)}
     servers = []
     for name, row in table["servers"].items():
         if evaluate(row["if"], values):
@@ -134,7 +140,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
         phase: {purpose: evaluate(size, values) for purpose, size in sizes.items()}
         for phase, sizes in table["phases"].items()
     }
-    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest, phases, servers)
+    return MemoryPlan(model, values["gpus"], verl.gpu_memory_gb, values["longest"], phases, servers)
 
 
 def micro_batch(settings: Settings) -> int:
