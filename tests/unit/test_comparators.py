@@ -203,7 +203,7 @@ def test_the_discount_of_gigpo_shortens_returns_to_go_alone(case):
 def test_step_level_and_separate_normalisation_of_cdpr(case):
     trajectories = [group(context().environment, ToyPolicy(), case, seed=s) for s in range(4)]
     plain = decisions(Grpo, context(), trajectories)
-    process = [found.record.process for found in credited(Cdpr, context(), trajectories)]
+    process = [found.record["process"] for found in credited(Cdpr, context(), trajectories)]
     step = decisions(Cdpr, context(credit={"level": "step"}), trajectories)
     for a, b, r in zip(plain, step, process, strict=True):
         for x, y, rewards in zip(a, b, r, strict=True):
@@ -223,7 +223,7 @@ def sizes(credit, groups):
     scored = credited(Cdpr, context(credit={"level": "step", **credit}), groups)
     added, is_credited = [], []
     for without, found in zip(plain, scored, strict=True):
-        for x, y, rewards in zip(without, found.decisions, found.record.process, strict=True):
+        for x, y, rewards in zip(without, found.decisions, found.record["process"], strict=True):
             added += [b - a for a, b in zip(x, y, strict=True)]
             is_credited += [r is not None for r in rewards]
     parts = np.array(added)
