@@ -79,7 +79,7 @@ def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> d
 def _work(trainer: Trainer) -> dict[str, int]:
     """Tokens and rounds of all samplers of a trainer so far."""
     kinds = ("generated_tokens", "scored_tokens", "prefilled_tokens", "decoded_tokens", "rounds")
-    return {kind: sum(getattr(sampler.counters, kind) for sampler in trainer.samplers) for kind in kinds}
+    return {kind: sum(sampler.counters[kind] for sampler in trainer.samplers) for kind in kinds}
 
 
 class AtOnce(Policy):

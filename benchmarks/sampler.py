@@ -137,7 +137,7 @@ def main() -> None:
         waves, tokens, seconds = play(sampler, toy)
         best = max(best, tokens / seconds)
         if repeat == 0:
-            counters = vars(sampler.counters).copy()
+            counters = sampler.counters.copy()
     with torch.inference_mode():
         generate(model, tokenizer.end_of_turn, [waves[0][:8]], BATCHES[0])  # warm up
         plain = {}

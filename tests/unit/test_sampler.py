@@ -109,7 +109,7 @@ def test_logprobs_equal_the_forward_pass_of_qwen3(model, sampler):
     for seed in (0, 0, 1):  # the second wave answers from the prefix cache
         wave = requests(30, seed=seed, samplings=MIXED)
         assert worst_difference(model, wave, sampler.sample_batch(wave)) < 1e-4
-    assert sampler.counters.reused_tokens > 0
+    assert sampler.counters["reused_tokens"] > 0
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -211,7 +211,7 @@ def test_order_of_coroutines_does_not_matter(model, folder):
     async def play(order, delays):
         sampler = InProcessSampler.from_model(model, ChatTokenizer(folder))
         answers = await asyncio.gather(*(ask(sampler, wave[i], d) for i, d in zip(order, delays, strict=True)))
-        assert sampler.counters.rounds == 1
+        assert sampler.counters["rounds"] == 1
         return {i: answer for i, answer in zip(order, answers, strict=True)}
 
     rng = random.Random(4)
@@ -236,10 +236,10 @@ def test_given_tokens_have_the_logprobs_of_the_forward_pass(model, sampler):
         return answers[: len(prompts)], answers[len(prompts) :]
 
     _, scored = asyncio.run(play())
-    reused, generated = sampler.counters.reused_tokens, sampler.counters.generated_tokens
+    reused, generated = sampler.counters["reused_tokens"], sampler.counters["generated_tokens"]
     again = [asyncio.run(sampler.score(*pair)) for pair in zip(prompts, given, strict=True)]
-    assert sampler.counters.reused_tokens > reused and sampler.counters.generated_tokens == generated
-    assert sampler.counters.scored_tokens == 2 * sum(len(row) for rows in given for row in rows)
+    assert sampler.counters["reused_tokens"] > reused and sampler.counters["generated_tokens"] == generated
+    assert sampler.counters["scored_tokens"] == 2 * sum(len(row) for rows in given for row in rows)
     for prompt, rows, first, second in zip(prompts, given, scored, again, strict=True):
         for tokens, *answers in zip(rows, first, second, strict=True):
             with torch.no_grad():
@@ -287,10 +287,10 @@ def test_shared_branches_are_separate_decoding(model, folder):
             assert a.token_ids == b.token_ids and a.text == b.text
             assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
     work, single = shared.counters, alone.counters
-    assert work.generated_tokens == single.generated_tokens
-    assert single.decoded_tokens == single.generated_tokens - single.completions
-    assert work.decoded_tokens < 0.8 * single.decoded_tokens
-    assert work.prefilled_tokens == len(stem) + 4 * 4, "for each further rule the last token of four prompts again"
+    assert work["generated_tokens"] == single["generated_tokens"]
+    assert single["decoded_tokens"] == single["generated_tokens"] - single["completions"]
+    assert work["decoded_tokens"] < 0.8 * single["decoded_tokens"]
+    assert work["prefilled_tokens"] == len(stem) + 4 * 4, "for each further rule the last token of four prompts again"
 
 
 def test_one_rich_prompt_does_not_widen_the_others(sampler, monkeypatch):
@@ -326,11 +326,11 @@ def test_prefix_cache_reuses_turns_and_shared_prompts(sampler):
     wave = [Request((*system, i, i + 1), (0, 1), Sampling(6), i) for i in range(100, 110)]
     answers = sampler.sample_batch(wave)
     # The shared system prompt once, then two tokens a request.
-    assert sampler.counters.prefilled_tokens == len(system) + 2 * len(wave)
-    before = sampler.counters.prefilled_tokens
+    assert sampler.counters["prefilled_tokens"] == len(system) + 2 * len(wave)
+    before = sampler.counters["prefilled_tokens"]
     said = answers[0][1].token_ids
     sampler.sample_batch([Request((*wave[0].prompt, *said, 77, 78), (0,), Sampling(3), 0)])
-    assert sampler.counters.prefilled_tokens - before == 3  # the last sampled token and the new two
+    assert sampler.counters["prefilled_tokens"] - before == 3  # the last sampled token and the new two
     sampler.refresh()
     assert sampler._prefixes._n_free == sampler._prefixes.capacity
     assert sampler._prefixes.insert(as_path(system)).known == 0

@@ -5,6 +5,7 @@ Completions of a prompt that have sampled the same tokens so far form one *branc
 completion samples its next token with its own random number.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -137,33 +138,20 @@ class Batch:
     is_given: bool
 
 
-@dataclass
-class SamplerCounters:
-    """Counts of the work of a sampler since its start.
+class BatchDecoder:
+    """Decodes batches of completions with one transformer and one prefix cache, ``prefixes``.
+
+    ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. A batch is divided into chunks of at most
+    ``rows`` completions, whose keys and values have at most ``tokens`` tokens, to stay within the memory.
+
+    ``counters`` counts the work since the start:
 
     - ``prefilled_tokens`` of prompts were computed, ``reused_tokens`` of prompts came from the prefix cache.
     - ``generated_tokens`` of completions were sampled, ``scored_tokens`` were given and only scored.
     - ``decoded_tokens``: rows of the model in all decoding steps. Completions that share a branch share its rows; the
       first token of a completion needs none, because the prefill gives its logits.
-    - ``completions``: completions that were returned. ``rounds``: how often all waiting requests were answered
-      together, with one :class:`Batch` for every set of sampling parameters.
-    """
-
-    prefilled_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    scored_tokens: int = 0
-    decoded_tokens: int = 0
-    completions: int = 0
-    rounds: int = 0
-
-
-class BatchDecoder:
-    """Decodes batches of completions with one transformer and one prefix cache, ``prefixes``.
-
-    ``ends`` bool ``[vocab_size]`` marks the tokens that end a completion. A batch is divided into chunks of at most
-    ``rows`` completions, whose keys and values have at most ``tokens`` tokens, to stay within the memory. ``counters``
-    counts what was computed.
+    - ``completions`` and ``rounds`` are counted by the sampler: completions that were returned, and how often all
+      waiting requests were answered together.
     """
 
     def __init__(self, prefixes: PrefixCache, ends: np.ndarray, rows: int, tokens: int) -> None:
@@ -171,7 +159,7 @@ class BatchDecoder:
         completions are decoded at a time, with keys and values of at most ``tokens`` tokens."""
         self.transformer, self.prefixes = prefixes.transformer, prefixes
         self.ends, self.rows, self.tokens = ends, rows, tokens
-        self.counters = SamplerCounters()
+        self.counters: Counter[str] = Counter()
         self.workspace: list[Tensor] = []  # memory for the keys and values of the prompts of one chunk after the other
 
     def run(self, batch: Batch) -> None:
@@ -188,10 +176,8 @@ class BatchDecoder:
         except BaseException:  # the prefix cache may hold slots that were never filled
             self.prefixes.clear()
             raise
-        if batch.is_given:
-            self.counters.scored_tokens += int(batch.rows["length"].sum())
-        else:
-            self.counters.generated_tokens += int(batch.rows["length"].sum())
+        kind = "scored_tokens" if batch.is_given else "generated_tokens"
+        self.counters[kind] += int(batch.rows["length"].sum())
 
     def _choose_rows(self, batch: Batch, start: int, longest: int) -> tuple[int, list[CachedPath]]:
         """Choose the rows (completions) of the batch that are decoded next, from the row ``start`` on, and put their
@@ -323,7 +309,7 @@ class _Chunk:
         """Run the model on the last token of each branch, the tokens that some completions share. Returns the logits
         behind it, ``[branches, vocab_size]``. ``token`` and ``position`` (int ``[branches]``) are this token and its
         position in the sequence."""
-        self.counters.decoded_tokens += len(token)
+        self.counters["decoded_tokens"] += len(token)
         packed = np.zeros((2, self.transformer.padded(len(token))), dtype=np.int64)
         packed[:, : len(token)] = token, position
         tokens, positions = torch.from_numpy(packed).to(self.transformer.device)
@@ -348,8 +334,8 @@ class _Chunk:
         prompt. Returns the keys and values of the whole prompts, and the logits behind each prompt, ``[prompts,
         vocab_size]``."""
         fresh = self.lengths - self.begin  # tokens of each prompt that are computed now
-        self.counters.reused_tokens += int(self.begin.sum())
-        self.counters.prefilled_tokens += int(fresh.sum())
+        self.counters["reused_tokens"] += int(self.begin.sum())
+        self.counters["prefilled_tokens"] += int(fresh.sum())
         prompts = Prompts.empty(self.transformer, self.lengths, self.decoder.workspace)
         slots = np.zeros((len(fresh), int(self.lengths.max())), dtype=np.int32)
         for row, path in zip(slots, self.cached, strict=True):

@@ -14,7 +14,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 
 _PDEATHSIG = 1  # the option PR_SET_PDEATHSIG of Linux' prctl: send this process a signal when its parent dies
 _TICK = 0.1  # seconds between two looks at the server
@@ -46,9 +45,8 @@ def main(grace: float, restarts: int, command: list[str]) -> int:
         stopped = server.poll() is None  # by the job or a signal, since the server still runs
         if stopped:
             _signal_group(server.pid, signal.SIGTERM)
-            deadline = time.monotonic() + grace
-            while server.poll() is None and time.monotonic() < deadline:
-                time.sleep(_TICK)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(grace)
         _signal_group(server.pid, signal.SIGKILL)  # also processes that the server started and left behind
         code = server.wait()
         if stopped:

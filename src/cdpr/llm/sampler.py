@@ -146,8 +146,8 @@ class InProcessSampler(Model):
                 finish = self.tokenizer.finish_reason(ids)
                 usage = Usage(len(requests[owner].prompt), len(ids))
                 results[owner].append(Completion(text_of[ids], ids, tuple(row_logprobs[: len(ids)]), finish, usage))
-        self.counters.completions += sum(map(len, results))
-        self.counters.rounds += 1
+        self.counters["completions"] += sum(map(len, results))
+        self.counters["rounds"] += 1
         return results
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:

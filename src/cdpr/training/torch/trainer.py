@@ -107,7 +107,7 @@ class Trainer:
     @property
     def generated_tokens(self) -> int:
         """The number of tokens that all samplers have generated so far."""
-        return sum(sampler.counters.generated_tokens for sampler in self.samplers)
+        return sum(sampler.counters["generated_tokens"] for sampler in self.samplers)
 
     def save(self, folder: Path) -> None:
         """Write the policy with its present weights to ``folder`` as a Hugging Face folder."""
