@@ -29,14 +29,6 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of the member, the first that a zip f
 # An archive whose text is over this many times larger than its compressed form is refused: someone may have made it to
 # fill the memory.
 _MOST_COMPRESSED = 200
-# All recorded answers, the systems that use each, and the data sets of the cases about which its question was asked;
-# lists as JSON, and no list where no data set was recorded.
-_OPEN_ANSWERS = """
-SELECT answers.*, systems, datasets FROM answers
-JOIN (SELECT question, json_group_array(system) AS systems FROM uses GROUP BY question) USING (question)
-LEFT JOIN (SELECT question, json_group_array(dataset) AS datasets FROM sources WHERE dataset != '' GROUP BY question)
-USING (question) ORDER BY question
-"""
 _IMPORTED = "imported"  # in place of a data set, for answers from an archive, which are all about open cases
 # Errors of reading a damaged archive; RuntimeError: encrypted, or an unknown compression.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError, UnicodeDecodeError)
@@ -85,7 +77,7 @@ def export_recordings(
     """
     private = {question for (question,) in Recordings(state, True).journal.read("SELECT question FROM answers")}
     recordings, lines, withheld = Recordings(state, False), [], 0
-    for *columns, users, datasets in recordings.journal.read(_OPEN_ANSWERS):
+    for *columns, users, datasets in recordings.journal.read("SELECT * FROM answers_with_uses"):
         row, sources = AnswerRow(*columns), json.loads(datasets or "[]")
         names = sorted(name for name in json.loads(users) if not systems or name in systems)
         if not names:

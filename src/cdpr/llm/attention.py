@@ -113,9 +113,8 @@ class Prefill:
         position = np.arange(len(prompt)) - begins[prompt] + first[prompt]  # in its prompt
         # Three rows of one array, which is copied to the device at once; padding is 0.
         packed = np.zeros((3, transformer.padded(len(prompt))), dtype=np.int64)
-        packed[0, : len(prompt)] = np.concatenate(
-            [np.frombuffer(path, np.int32)[n:] for path, n in zip(paths, first, strict=True)]
-        )
+        new_tokens = [np.frombuffer(path, np.int32)[n:] for path, n in zip(paths, first, strict=True)]
+        packed[0, : len(prompt)] = np.concatenate(new_tokens)
         packed[1, : len(prompt)] = position
         # The slots to write; 0 is the slot of tokens that are in the cache already.
         packed[2, : len(prompt)] = np.where(position < known[prompt], 0, slots[prompt, position])

@@ -42,7 +42,7 @@ class Journal:
             except sqlite3.DatabaseError as error:
                 raise JournalError(f"{path}: cannot be used ({error}); free its disk, or move it away") from error
 
-    def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple]:
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple]:
         """Run a query whose placeholders get ``values``; returns its rows."""
         with self._lock:
             return self._database.execute(sql, values).fetchall()

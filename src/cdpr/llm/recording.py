@@ -21,19 +21,12 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from ..files import DigestCache
+from ..files import DigestCache, shipped_text
 from ..pseudonym import pseudonym
 from .journal import open_journal
 from .spec import ModelSpec
 from .types import CASE, DATASET, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling, Usage, repair_text
 
-# The answers; which systems (agents, judges, matchers) use an answer; about which data sets a question was asked.
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS answers (
-    question TEXT PRIMARY KEY, model TEXT NOT NULL, asked TEXT NOT NULL, answer TEXT NOT NULL, date TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system, question)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sources (dataset TEXT, question TEXT, PRIMARY KEY (dataset, question)) WITHOUT ROWID;
-"""
 _ANSWER = TypeAdapter(Completion)  # turns answers into plain values for JSON, and checks those that are read
 
 
@@ -68,7 +61,7 @@ class Recordings:
         or those about open ones."""
         self.folder = Path(state) / "recordings" / ("credentialed" if credentialed else "open")
         self.folder.mkdir(mode=0o700 if credentialed else 0o777, parents=True, exist_ok=True)
-        self.journal = open_journal(self.folder / "answers.sqlite", _SCHEMA)
+        self.journal = open_journal(self.folder / "answers.sqlite", shipped_text(__package__, "answers.sql"))
 
     def find(self, question: str) -> Completion | None:
         """Find the recorded answer of a model by the key of its question (:func:`question_key`); None where there is

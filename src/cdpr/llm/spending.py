@@ -16,31 +16,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from ..files import shipped_text
 from ..settings import ModelEntry, SettingsError
 from ..settings.models import Prices
 from .guard import is_local
-from .journal import open_journal
+from .journal import Journal, open_journal
 from .spec import ModelSpec
 from .types import SYSTEM, Messages, ModelUnavailable, Usage
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS spent (
-    system TEXT, model TEXT, known INTEGER, calls INTEGER, prompt_tokens INTEGER, completion_tokens INTEGER, usd REAL,
-    PRIMARY KEY (system, model, known));
-CREATE TABLE IF NOT EXISTS reserved (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
-CREATE TABLE IF NOT EXISTS holders (id INTEGER PRIMARY KEY, process TEXT);
-"""
-# All calls as one table: the booked ones, and a row for each reservation. Until its time ``until`` a reservation counts
-# as ``reserved``, since its call is in progress; then as one spent call whose usage is not known (``known`` is 0). SQL
-# counts a true comparison as 1, a false one as 0.
-_COSTS = """(
-SELECT system, model, known, calls, prompt_tokens, completion_tokens, usd, 0 AS reserved FROM spent UNION ALL
-SELECT system, model, 0, until < :now, 0, 0, usd * (until < :now), usd * (until >= :now) FROM reserved)
-"""
 # What a call cost: the tokens that it used, nothing (``free``), or an amount that is not known (``unknown``).
 Cost = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # most tokens that a provider's template adds to a prompt, and to a message
@@ -61,7 +47,7 @@ class Spending:
         self.label, self.model, self.prices = label, spec.name, prices
         self.budget = spec.calls.budget_usd if spec.calls else None
         self._lifetime = spec.timeout + _GRACE  # seconds of a reservation; a live process has booked its call by then
-        self._journal = open_journal(database_path(spec.state), _SCHEMA)
+        self._journal = _open_database(spec.state)
 
     @classmethod
     def open(cls, spec: ModelSpec, label: str) -> Self | None:
@@ -102,9 +88,7 @@ class Spending:
 
         Raises ModelUnavailable where the budget would have no room even without other reservations.
         """
-        now = time.time()
-        query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
-        [(spent, reserved)] = database.execute(query, {"now": now})  # the one row, in US dollars
+        [(spent, reserved)] = database.execute("SELECT TOTAL(usd), TOTAL(reserved) FROM costs")  # one row, US dollars
         if self.budget is not None and spent + needed > self.budget:
             used = f"{spent:.4f} USD are spent, {reserved:.4f} reserved for calls under way"
             limit = f"this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}"
@@ -113,7 +97,7 @@ class Spending:
         left = float("inf") if self.budget is None else self.budget - spent
         if reserved + needed > left:
             return None, left, reserved
-        row = (system, self.model, needed, now + self._lifetime)
+        row = (system, self.model, needed, time.time() + self._lifetime)
         number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
         database.execute("INSERT INTO holders VALUES (?, ?)", (number, _describe_process(os.getpid())))
         return number, left, reserved
@@ -173,7 +157,7 @@ def _expire_dead_reservations(database: sqlite3.Connection) -> None:
     The money does not become free: these calls count as spent from now on, because they may have been billed."""
     query = "SELECT id, process FROM holders JOIN reserved USING (id) WHERE until > 0"  # 0: ended here before
     dead = [(number,) for number, holder in database.execute(query) if _is_dead(holder)]
-    # A reservation counts as spent once its time is over (_COSTS); 0, the year 1970, is over for every clock.
+    # A reservation counts as spent once its time is over; 0, the year 1970, is over for every clock.
     database.executemany("UPDATE reserved SET until = 0 WHERE id = ?", dead)
 
 
@@ -204,23 +188,22 @@ def spent(state: str | Path) -> "pd.DataFrame":
     """
     import pandas as pd  # here, because the import would slow every job that calls a model
 
-    if not database_path(state).exists():
+    if not _database_path(state).exists():
         return pd.DataFrame()
-    # ``known`` is 1 in rows of calls whose tokens the server reported, else 0.
-    query = (
-        "SELECT system, model, SUM(known * calls), SUM(prompt_tokens), SUM(completion_tokens), TOTAL(usd), "
-        "SUM((1 - known) * calls), TOTAL((1 - known) * usd), TOTAL(reserved) "
-        f"FROM {_COSTS} GROUP BY system, model ORDER BY system, model"
-    )
-    journal = open_journal(database_path(state), _SCHEMA)
     columns = ["system", "model", "calls", "prompt_tokens", "completion_tokens", "usd"]
     columns += ["unknown_calls", "unknown_usd", "reserved_usd"]
-    return pd.DataFrame(journal.read(query, {"now": time.time()}), columns=columns)
+    return pd.DataFrame(_open_database(state).read("SELECT * FROM bills"), columns=columns)
 
 
-def database_path(state: str | Path) -> Path:
+def _database_path(state: str | Path) -> Path:
     """The path of the database of all costs in the folder ``state``."""
     return Path(state) / "recordings" / "spending.sqlite"
+
+
+def _open_database(state: str | Path) -> Journal:
+    """Open the database of all costs in the folder ``state``, or make it. Raises JournalError as
+    :class:`~.journal.Journal`."""
+    return open_journal(_database_path(state), shipped_text(__package__, "spending.sql"))
 
 
 def render_spent(state: str, budget: float | None) -> str:
