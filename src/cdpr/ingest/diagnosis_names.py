@@ -175,8 +175,8 @@ def _names_something_else(text: str, start: int, end: int, diagnosis: str) -> bo
 
 @functools.lru_cache(maxsize=4096)
 def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
-    """Compile a regular expression that matches shortened, reordered and abbreviated names of a diagnosis. Where there
-    are none it matches nothing."""
+    """Compile a regular expression that matches shortened, reordered and abbreviated names of a diagnosis, and single
+    words that name a disease by themselves. Where there are none it matches nothing."""
     expressions: list[str] = []
     whole = one_line(diagnosis)
     leading = leading_disease(whole)
@@ -188,21 +188,20 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
         # "AMI" for "Acute myocardial infarction"; two letters have too many meanings.
         if 3 <= len(words) <= 5 and not CHINESE.search(name):
             expressions.append("".join(word[0].upper() for word in words) + r"(?!\w)")
-        # Only the name without qualifiers is shortened: from another one nothing but a qualifier might be left out.
-        if 3 <= len(words) <= 5 and name == _without_qualifiers(name):
-            expressions += _shortened_patterns(words)
+        # "Peptic ulcer" and "gastric ulcer" for "Gastric peptic ulcer": without a word before the last one, unless
+        # the last is a general one ("disease"). From a name with qualifiers only a qualifier might be left out.
+        is_bare = name == _without_qualifiers(name)
+        if 3 <= len(words) <= 5 and is_bare and words[-1].casefold() not in _WORDS["general"]:
+            shortened = [[*words[:i], *words[i + 1 :]] for i in range(len(words) - 1)]
+            expressions += [rf"(?i:{'[ -]'.join(map(_inflected_pattern, rest))})" for rest in shortened]
+        # "Infarction of the myocardial wall" for "Acute myocardial infarction". Five words have too many orders.
         telling = _telling_words(words)
-        expressions += [*_reordered_patterns(telling), *_disease_word_patterns(telling)]
+        orders = itertools.permutations(map(_inflected_pattern, telling)) if len(telling) <= 4 else ()
+        expressions += [f"(?i:{_UP_TO_THREE_WORDS.join(order)})" for order in orders if order]
+        # "Pancreatitis" for "Gallstone pancreatitis", but no change of a tissue ("fibrosis"), which many diseases have.
+        diseases = [word for word in telling if word.casefold() not in _WORDS["tissue"]]
+        expressions += [f"(?i:{_inflected_pattern(word)})" for word in diseases if _PATTERN.disease.search(word)]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(expressions))})" if expressions else _NOTHING)
-
-
-def _shortened_patterns(words: Sequence[str]) -> list[str]:
-    """Return regular expressions for a name without one of the words before its last: "peptic ulcer" and "gastric
-    ulcer" for "Gastric peptic ulcer". The list is empty where the last word is a general one ("disease")."""
-    if words[-1].casefold() in _WORDS["general"]:
-        return []
-    shortened = [[*words[:i], *words[i + 1 :]] for i in range(len(words) - 1)]
-    return [rf"(?i:{'[ -]'.join(map(_inflected_pattern, rest))})" for rest in shortened]
 
 
 def _telling_words(words: Sequence[str]) -> list[str]:
@@ -210,24 +209,6 @@ def _telling_words(words: Sequence[str]) -> list[str]:
     four letters and are neither general words nor qualifiers."""
     telling = [word for word in words if len(word) > 4 and word.casefold() not in _TOO_GENERAL]
     return list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in telling))
-
-
-def _reordered_patterns(telling: Sequence[str]) -> list[str]:
-    """Return regular expressions for the ``telling`` words of a name, those that give the diagnosis away, in any order:
-    "infarction of the myocardial wall" for "Acute myocardial infarction". None for more than four words, which have too
-    many orders."""
-    if not 1 <= len(telling) <= 4:
-        return []
-    orders = itertools.permutations(map(_inflected_pattern, telling))
-    return [f"(?i:{_UP_TO_THREE_WORDS.join(order)})" for order in orders]
-
-
-def _disease_word_patterns(telling: Sequence[str]) -> list[str]:
-    """Return regular expressions for single words that name a disease by themselves: "pancreatitis" of "Gallstone
-    pancreatitis". ``telling`` are the words of a name that give the diagnosis away. Changes of a tissue ("fibrosis")
-    are left out, since many diseases have them."""
-    diseases = [word for word in telling if _PATTERN.disease.search(word) and word.casefold() not in _WORDS["tissue"]]
-    return [f"(?i:{_inflected_pattern(word)})" for word in diseases]
 
 
 def _inflected_pattern(word: str) -> str:

@@ -71,7 +71,7 @@ def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
 def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_Case]:
     """Make the cases of an export of which ``everything`` is given, in its order, and add every other resource to the
     case to which it belongs. Encounters that did not take place, and resources of no case, are counted and left out."""
-    by_encounter = _cases_by_encounter(of_kind(everything, "Encounter"), attrition)
+    by_encounter = _cases_by_encounter(list(of_kind(everything, "Encounter")), attrition)
     # Each case once, although all parts of an encounter have it: at the outermost encounter, which is its first.
     cases = [case for encounter, case in by_encounter.items() if case.encounters[0] is encounter]
     # A patient without encounters is one case.
@@ -80,36 +80,30 @@ def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_C
     by_patient: _CasesByPatient = defaultdict(list)
     for case in cases:
         by_patient[case.patient].append(case)
-    # Every other resource goes to its case; lasting ones go to all cases of the patient.
     named_diagnoses = {_find_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
-        if owner := _find_owner(resource, by_encounter, by_patient):
-            owner.resources.append(resource)
-        elif _is_lasting(resource) and (patient := _patient_of(resource)) in treated:
-            for case in by_patient[patient]:
-                case.resources.append(resource)
-        elif resource not in named_diagnoses:  # these are found through the encounters that name them
-            attrition.count("results and notes of no encounter")
+        owners = _find_owners(resource, by_encounter, by_patient)
+        for case in owners:
+            case.resources.append(resource)
+        # Diagnoses are found through the encounters that name them.
+        attrition.count("results and notes of no encounter", not owners and resource not in named_diagnoses)
     return cases
 
 
-def _cases_by_encounter(encounters: Iterable[Resource], attrition: Attrition) -> dict[Resource, _Case]:
+def _cases_by_encounter(encounters: Sequence[Resource], attrition: Attrition) -> dict[Resource, _Case]:
     """Make a case for each of ``encounters`` that took place and is not part of another one. Returns the case of each
     encounter; one that is part of another has the case of the whole. Those left out, and parts, are counted."""
-    own_cases: dict[Resource, _Case] = {}
-    for encounter in encounters:
-        if encounter.text("status") in _WORDS["never"]:
-            attrition.count("encounters that did not take place")
-        else:
-            own_cases[encounter] = _Case(_patient_of(encounter), [encounter])
-    wholes = {encounter: _whole_encounter(encounter, own_cases) for encounter in own_cases}
+    happened = dict.fromkeys(one for one in encounters if one.text("status") not in _WORDS["never"])
+    wholes = {encounter: _whole_encounter(encounter, happened) for encounter in happened}
+    cases = {whole: _Case(_patient_of(whole), [whole]) for encounter, whole in wholes.items() if encounter is whole}
     for encounter, whole in wholes.items():
-        if whole is not encounter:
-            attrition.count("encounters that are part of another")
-            own_cases[whole].encounters.append(encounter)
-    return {encounter: own_cases[whole] for encounter, whole in wholes.items()}
+        if encounter is not whole:
+            cases[whole].encounters.append(encounter)
+    attrition.count("encounters that did not take place", len(encounters) - len(happened))
+    attrition.count("encounters that are part of another", len(wholes) - len(cases))
+    return {encounter: cases[whole] for encounter, whole in wholes.items()}
 
 
 def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resource:
@@ -135,19 +129,22 @@ def _patient_of(resource: Resource) -> Resource | None:
     return resource.resolve((resource.child("subject") or resource.child("patient")).text("reference"))
 
 
-def _find_owner(resource: Resource, by_encounter: dict[Resource, _Case], by_patient: _CasesByPatient) -> _Case | None:
-    """Return the case to which a resource belongs: that of the encounter that it names. If it names none, it belongs to
-    the only case of its patient, or to the case in whose time it falls. None where there is no such case."""
+def _find_owners(resource: Resource, by_encounter: dict[Resource, _Case], by_patient: _CasesByPatient) -> list[_Case]:
+    """Return the cases to which a resource belongs: that of the encounter that it names. If it names none, it belongs
+    to the only case of its patient, or to the case in whose time it falls. A lasting resource of no such case belongs
+    to all encounters of its patient; any other one to no case (an empty list)."""
+    patient = _patient_of(resource)
+    cases = by_patient[patient] if patient else []
     references = (resource.child("encounter"), *resource.child("context").children("encounter"))
     if first_reference := next(filter(None, references), None):
         encounter = resource.resolve(first_reference.text("reference"))
-        return by_encounter.get(encounter) if encounter else None
-    patient = _patient_of(resource)
-    cases = by_patient[patient] if patient else []
-    if len(cases) == 1:
-        return cases[0]
-    first, last = time_of(resource), time_of(resource, end=True)
-    return next((case for case in cases if case.overlaps(first, last)), None)
+        owners = [by_encounter[encounter]] if encounter in by_encounter else []
+    elif len(cases) == 1:
+        owners = cases
+    else:
+        first, last = time_of(resource), time_of(resource, end=True)
+        owners = [case for case in cases if case.overlaps(first, last)][:1]
+    return owners or [case for case in cases if case.encounters and _is_lasting(resource)]
 
 
 def _make_draft(case: _Case, source: FhirSource, attrition: Attrition) -> Draft:
@@ -248,7 +245,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     (:func:`_unnamed_diagnoses`). Of several with the same role and rank, a disorder comes before a finding.
     """
     complaints: list[str] = []
-    candidates: list[tuple[tuple[float, float], Resource]] = []  # ((order of the role, rank), condition)
+    candidates: dict[tuple[float, float], list[Resource]] = defaultdict(list)  # by (order of the role, rank)
     others: list[Resource] = []  # conditions with a role that is no diagnosis, such as a comorbidity
     for encounter in case.encounters:
         complaints += map(concept_display, encounter.children("reasonCode"))
@@ -265,11 +262,9 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             if not orders:
                 others.append(condition)
             elif _is_confirmed_illness(condition, attrition):
-                candidates.append(((min(orders), float(entry.number("rank") or "inf")), condition))
+                candidates[min(orders), float(entry.number("rank") or "inf")].append(condition)
     # Of the conditions with the first role and rank, the one that fits best as an illness.
-    best = min((priority for priority, _ in candidates), default=None)
-    equals = [condition for priority, condition in candidates if priority == best]
-    equals = equals or _unnamed_diagnoses(case, others, by_onset, attrition)
+    equals = candidates[min(candidates)] if candidates else _unnamed_diagnoses(case, others, by_onset, attrition)
     primary = min(equals, key=lambda condition: _illness_rank(condition) or 0, default=None)
     is_doubtful = sum(_illness_rank(one) == _illness_rank(primary) for one in equals if primary) > 1
     attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", is_doubtful)
