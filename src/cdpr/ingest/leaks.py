@@ -78,12 +78,11 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
         attrition.leak("emergency department's findings in the history", "removed", case, section)
         text = history[section] = before
     sentences = [text[start:end] for start, end in sentence_spans(text)]
-    if not any(map(tells_result, sentences)):
-        return
+    others = [sentence for sentence in sentences if not tells_result(sentence)]
     removed = leaks.results_in_history == "all"
-    attrition.leak("results in the history", "removed" if removed else "kept", case, section)
-    if removed:
-        history[section] = "\n".join(sentence for sentence in sentences if not tells_result(sentence))
+    if len(others) < len(sentences):
+        attrition.leak("results in the history", "removed" if removed else "kept", case, section)
+        history[section] = "\n".join(others) if removed else text
 
 
 def _control_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:

@@ -234,10 +234,9 @@ def _culture_text(rows: Sequence[Row]) -> str:
         isolates = [row for row in rows if row.org_name == organism]
         parts.append(f"Organism: {organism}")
         parts += [f"Quantity: {quantity}" for quantity in _list_distinct(row.quantity for row in isolates)]
-        tested = [row for row in isolates if row.ab_name and row.interpretation]
+        tested = [f"{row.ab_name} {row.interpretation}" for row in isolates if row.ab_name and row.interpretation]
         if tested:
-            interpretations = _list_distinct(f"{row.ab_name} {row.interpretation}" for row in tested)
-            parts.append("Interpretation: " + ", ".join(interpretations))
+            parts.append("Interpretation: " + ", ".join(_list_distinct(tested)))
     comments = _list_distinct(one_line(row.comments) for row in rows if row.comments and says_something(row.comments))
     if comments:
         parts.append(("Comments: " if parts else "") + " ".join(comments))

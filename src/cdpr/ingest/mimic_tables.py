@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,14 +88,15 @@ class Tables:
         with as_ingest_errors(path):
             file, packing = self._unpack(path)
         quoted_path = _write_literal(glob.escape(str(file)))
-        header_line, readers = 1, {}
+        header_line = 1
         # How DuckDB reads the file, and the names of its columns.
         if packing == "Parquet":
             source = f"read_parquet({quoted_path})"
             types = {row.column_name: row.column_type for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
             names = list(types)
             # Some tools store texts as bytes.
-            readers = {name: f'decode("{name}")' for name, kind in types.items() if kind == "BLOB"}
+            decoded = [f'decode("{name}") AS "{name}"' for name, kind in types.items() if kind == "BLOB"]
+            source = _replacing_query(source, decoded)
         else:
             header_line, header = next(csv_rows(path), (1, []))
             names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
@@ -108,7 +109,7 @@ class Tables:
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
         for error in header_errors(path, header_line, names, remedies):
             raise error
-        view = _cleaning_query(columns, source, readers)
+        view = _cleaning_query(columns, source)
         self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {view}")
 
     def _unpack(self, path: Path) -> tuple[Path, str]:
@@ -295,23 +296,26 @@ def _line_of(path: Path, column: str, value: str) -> int | None:
     return next((line for line, row in rows if index < len(row) and row[index] in spellings), None)
 
 
-def _cleaning_query(columns: Sequence[str], source: str, readers: Mapping[str, str]) -> str:
+def _cleaning_query(columns: Sequence[str], source: str) -> str:
     """Write a query (SQL) that reads ``columns`` of the table ``source`` as text, and cleans them as the entry
-    ``cleaning`` of ``mimic_queries.yaml`` says. ``readers`` has an expression for each column that must be read by one.
+    ``cleaning`` of ``mimic_queries.yaml`` says.
 
     Each step is a query of its own around the one before: ``SELECT ... FROM (SELECT ... FROM source)``. In one query
     DuckDB would trim a field once for each use.
     """
     missing = ", ".join(map(_write_literal, sorted({"", "None", *MISSING})))  # a tool wrote None
-    for number, step in enumerate(QUERIES["cleaning"]):
-        expressions = []
-        for column in columns:
-            read = readers.get(column, column) if number == 0 else column  # the first step reads the source itself
-            applies = re.fullmatch(step["columns"], column)
-            cleaned = step["expression"].format(column=read, missing=missing) if applies else column
-            expressions.append(f"{cleaned} AS {column}")
-        source = f"(SELECT {', '.join(expressions)} FROM {source})"
-    return source
+    query = f"(SELECT {', '.join(columns)} FROM {source})"
+    for step in QUERIES["cleaning"]:
+        applies_to = [column for column in columns if re.fullmatch(step["columns"], column)]
+        cleaned = [f"{step['expression'].format(column=name, missing=missing)} AS {name}" for name in applies_to]
+        query = _replacing_query(query, cleaned)
+    return query
+
+
+def _replacing_query(source: str, columns: Sequence[str]) -> str:
+    """Write a query (SQL) that reads all columns of ``source``, but some in another way: each of ``columns`` is
+    ``expression AS name``."""
+    return f"(SELECT * REPLACE ({', '.join(columns)}) FROM {source})" if columns else source
 
 
 def _write_literal(text: str) -> str:
