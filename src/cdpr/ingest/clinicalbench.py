@@ -14,15 +14,15 @@ from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import
 from .flat_files import Element, IngestError, files_with_ending, flat_text, parse_json, read_text
-from .headings import numbered_groups, split_at_headings
 from .names import add_text, clean_name
-from .notes import is_reference, physical_results, split_off_examination
+from .notes import is_reference, physical_results, split_at_headings, split_off_examination
 from .texts import LONGEST_NAME, is_absent, language_of, one_line, patterns, phrases, quoted, says_something
 
 _WORDS = phrases("clinicalbench")
 NOTICE: str = _WORDS["notice"]  # what the licence of the published cases asks of their users
 _SECTION_NAMES = ["", *_WORDS["headings"]]  # by the number of the heading, which counts from 1
-_PATTERN = patterns("clinicalbench", any_heading=numbered_groups(_WORDS["headings"].values()))
+# Each heading is a group of the expression, so that the number of the group that matched tells which one it is.
+_PATTERN = patterns("clinicalbench", any_heading="|".join(f"({words})" for words in _WORDS["headings"].values()))
 # The parts of a case that have results, each with the name for an examination in it that has none.
 _BLOCKS = _WORDS["blocks"]
 

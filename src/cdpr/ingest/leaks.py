@@ -5,6 +5,7 @@ reports. The settings ``data.leaks`` say for each whether the case is dropped, t
 is done.
 """
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,8 +15,7 @@ from ..cases.patterns import Patterns
 from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .diagnosis_names import TEST, Mention, mask, mentions
-from .headings import clause_start, sentence_spans
-from .texts import patterns, phrases, says_something
+from .texts import LONG_CLAUSE, patterns, phrases, says_something, spans_between
 
 STRICT = Leaks.model_validate(phrases("leaks")["strict"])
 Texts = dict[str, str]  # by section of the history, or by examination
@@ -77,7 +77,7 @@ def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: 
     if leaks.results_in_history != "keep" and (before := before_emergency(text)) is not None:
         attrition.leak("emergency department's findings in the history", "removed", case, section)
         text = history[section] = before
-    sentences = [text[start:end] for start, end in sentence_spans(text)]
+    sentences = [text[start:end] for start, end in _sentence_spans(text)]
     others = [sentence for sentence in sentences if not tells_result(sentence)]
     removed = leaks.results_in_history == "all"
     if len(others) < len(sentences):
@@ -131,12 +131,27 @@ _VISIT = Patterns({name: text.replace(" ", r"\s+") for name, text in _WORDS["pat
 _RESULT = re.compile(_WORDS["result"])
 
 
+@functools.lru_cache(maxsize=8)  # both checks of a text need them
+def _sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Return (start, end) of every sentence of a text, without the white space between sentences."""
+    breaks = [match.span() for match in _PATTERN.sentence_end.finditer(text)]
+    return tuple((start, end) for start, end in spans_between(text, breaks) if text[start:end].strip())
+
+
+def _clause_start(text: str, sentence_start: int, position: int) -> int:
+    """Return where the clause that contains ``position`` begins, in the sentence that begins at ``sentence_start``.
+    Returns ``position`` itself where more than 80 characters are between them, which are too many for a clause."""
+    clause_ends = [match.end() for match in _PATTERN.clause.finditer(text[sentence_start:position])]
+    start = sentence_start + max(clause_ends, default=0)
+    return start if position - start <= LONG_CLAUSE else position
+
+
 def before_emergency(text: str) -> str | None:
     """Return the present illness up to where it turns to what the emergency department of this visit found. None where
     it does not mention the emergency department of this visit."""
-    for start, end in sentence_spans(text):
+    for start, end in _sentence_spans(text):
         for department in _VISIT.emergency.finditer(text, start, end):
-            position, clause = department.start(), clause_start(text, start, department.start())
+            position, clause = department.start(), _clause_start(text, start, department.start())
             if _is_another_visit(text[start:position], text[clause:position], text[department.end() : end]):
                 continue
             # A heading ("ED course:") begins a new part, so the text is cut there; other words ("then in the ED")

@@ -8,19 +8,19 @@ diagnosis. A physical examination is divided into one result per system of the b
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from ..cases.patterns import Patterns
-from .headings import numbered_groups, spans_between, split_at_headings
 from .names import add_text, physical_key
-from .texts import one_line, patterns, phrases, plain_text, says_something, shape, visible
+from .texts import one_line, patterns, phrases, plain_text, says_something, shape, spans_between, visible
 
 _HEADINGS, _SHORT_HEADINGS = (phrases("notes")[name] for name in ("headings", "short"))
 _ALL_HEADINGS = [*_HEADINGS, *_SHORT_HEADINGS]  # pairs (section that the heading opens, regular expression)
-_NOTE = patterns("notes", any_heading=numbered_groups(pattern for _, pattern in _ALL_HEADINGS))
+# Each heading is a group of the expression, so that the number of the group that matched tells which one it is.
+_NOTE = patterns("notes", any_heading="|".join(f"({pattern})" for _, pattern in _ALL_HEADINGS))
 _REPORT, _EXAM = patterns("radiology"), patterns("physical")
 _HISTORY = ("History of Present Illness", "Past Medical History", "Personal History", "Family History")
 
@@ -62,6 +62,14 @@ def parse_discharge_note(text: str) -> DischargeNote:
     return DischargeNote(history, physical_results(physical), final_diagnosis, primary_diagnosis(diagnosis), cut)
 
 
+def split_at_headings(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[str] | None, str]]:
+    """Split a text at its headings. Returns pairs (heading, text below it); the first pair has None and the text before
+    the first heading."""
+    headings = list(headings)
+    bodies = [text[start:end].strip() for start, end in spans_between(text, [heading.span() for heading in headings])]
+    return list(zip([None, *headings], bodies, strict=True))
+
+
 def note_sections(text: str) -> dict[str, str]:
     """Split a note into its sections: texts by section of the case summary, and by ``physical`` and ``diagnosis``.
 
@@ -76,10 +84,9 @@ def note_sections(text: str) -> dict[str, str]:
         name, body = heading.section, text[start:end].strip()
         if name == "diagnosis":
             sections[name] = body if says_something(body) else sections.get(name, "")
-        elif name == "physical":
-            if heading is examination:
-                sections[name] = body
-        elif name not in (None, "course") and heading.number not in numbers_before:
+        elif heading is examination:
+            sections["physical"] = body
+        elif name not in (None, "course", "physical") and heading.number not in numbers_before:
             add_text(sections, name, body, separator="\n")  # medical history, then surgical
         numbers_before.add(heading.number)
     return sections
@@ -253,11 +260,10 @@ def _is_heading_within(name: str) -> bool:
     """Whether a heading belongs to a physical examination: it is a vital sign, a manoeuvre, a system or part of the
     body. One with a number or blank (``__``) is a finding, and belongs to it too, unless it names another section."""
     words = re.findall(r"[a-z]+", _EXAM.cranial.sub("", name).casefold())  # without the numbers of cranial nerves
-    is_known = (
-        _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _is_title(name, "") or _kind_of(name) is not None
-    )
+    is_item = _EXAM.vital.match(name) or _EXAM.manoeuvre.fullmatch(name) or _kind_of(name) is not None
     is_finding = re.search(r"\d|__", name) and not _EXAM.other.search(name)  # "Reflexes 2+", but not "Labs 2"
-    return bool(is_known or is_finding or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words)))
+    is_of_exam = _is_title(name, "") or _EXAM.of_exam.search(name) or all(map(_EXAM.part.fullmatch, words))
+    return bool(is_item or is_finding or is_of_exam)
 
 
 def outline(text: str) -> str:

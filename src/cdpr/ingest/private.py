@@ -3,7 +3,6 @@
 There are two layouts: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`` with the results inside the cases.
 """
 
-import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -255,10 +254,10 @@ def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
             for row in _valid_rows(export.results, export)]  # fmt: skip
     workups: dict[str, Workup] = defaultdict(Workup)
     first_spellings: dict[tuple[str, str], str] = {}  # by (case, normalised name): the name as first written
-    for case, sequence, _, row in sorted(rows, key=lambda entry: entry[:3]):
+    for case, _, _, row in sorted(rows, key=lambda entry: entry[:3]):
         attrition.count("result rows")
         key = _examination_key(row, export.problems)
-        if not case or not key or not row["category"] or sequence == math.inf:  # a problem that is listed already
+        if not (case and key and row["category"] and row["sequence"]):  # a problem that is listed already
             continue
         report, is_measured = one_line(row["report"]), not is_absent(row["value"])
         if not is_measured and is_absent(report):

@@ -5,6 +5,7 @@ import functools
 import html
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from ..cases.patterns import Patterns, fill, rewrite
@@ -47,6 +48,13 @@ MISSING, _NEUTRAL = (frozenset(phrases("texts")[name]) for name in ("missing", "
 def one_line(text: str) -> str:
     """Return the text with all white space, also line ends, collapsed to single spaces."""
     return " ".join(text.split())
+
+
+def spans_between(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return (start, end) of each piece of text between ``spans``: before the first one, between each two, and after
+    the last. The comma and space of "ab, c", the span (2, 4), leave (0, 2) and (4, 5)."""
+    starts, ends = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
+    return list(zip(starts, ends, strict=True))
 
 
 def says_something(text: str) -> bool:
