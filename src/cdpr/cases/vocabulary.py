@@ -5,7 +5,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..files import shipped_table
 
@@ -39,8 +39,7 @@ def leading_disease(diagnosis: str) -> str:
     return _DETAIL.split(diagnosis.strip(), maxsplit=1)[0]
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """A known examination or diagnosis: its canonical ``name``, its ``aliases``, and its ``kind`` (``laboratory``,
     ``imaging``, ... of an examination, the body system of a diagnosis). ``parts`` are the quantities that an
     examination reports, in all their spellings, ``holds`` other examinations that it contains."""

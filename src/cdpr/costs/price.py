@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -44,11 +44,7 @@ COVERAGE_COLUMNS = (
 )
 REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
 # By the setting ``group_price``: computes the price of a billing group from those of its examinations.
-_GROUP_PRICE: dict[str, Callable[[Iterable[float]], float]] = {
-    "max": max,
-    "sum": lambda usd: round(math.fsum(usd), 2),
-    "first": lambda usd: next(iter(usd)),
-}
+_GROUP_PRICE: dict[str, Callable[[list[float]], float]] = {"max": max, "sum": math.fsum, "first": lambda usd: usd[0]}
 _LEAST_SCORE = 75  # of 100: the least similarity for which a known name is shown as the nearest one
 
 
@@ -250,20 +246,21 @@ def map_costs(settings: Settings, job: Job) -> None:
     if "overrides" in job.inputs:
         catalogue = with_overrides(catalogue, job.inputs["overrides"])
         print(f"{job.inputs['overrides']}: {len(catalogue.overrides)} prices; rows without one are passed over")
-    counts = Counter[str]()  # cases by the examination that they have
-    credentialed = False  # whether any case is
+    counts, marks = (
+        Counter[str](),
+        set[bool](),
+    )  # cases by the examination that they have; whether they are credentialed
 
     def price_cases() -> Iterator[CaseRecord]:
         """Yield each record with its prices; meanwhile count the examinations, and note whether any case is
         credentialed."""
-        nonlocal credentialed
         for record in iterate_records(job.inputs["records"]):
             counts.update(list(record.key_pertinent_results_dict))
-            credentialed |= record.credentialed
+            marks.add(record.credentialed)
             yield price_case(record, settings.costs, catalogue)
 
     cases = write_records(job.out["cases"], price_cases())
-    write_csv(job.out["coverage"], COVERAGE_COLUMNS, coverage(counts, settings.costs, catalogue, credentialed))
+    write_csv(job.out["coverage"], COVERAGE_COLUMNS, coverage(counts, settings.costs, catalogue, True in marks))
     unmapped = review(counts, settings.costs, catalogue)
     write_csv(job.out["review"], REVIEW_COLUMNS, unmapped)
     job.metrics.update(cases=cases, examinations=len(counts), unmapped=len(unmapped))
@@ -300,7 +297,7 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
         earlier = amounts.get(price.examination, 0.0)
         own = price.usd if price.panel_usd is None else min(earlier + price.usd, price.panel_usd)
         amounts[price.examination] = round(max(own, earlier), 2)
-    usd = {group: _GROUP_PRICE[rule](amounts.values()) for group, amounts in items.items()}  # by group
+    usd = {group: round(_GROUP_PRICE[rule](list(amounts.values())), 2) for group, amounts in items.items()}
     return {key: usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}, groups
 
 

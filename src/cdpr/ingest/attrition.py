@@ -4,7 +4,7 @@ found."""
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from pydantic import BaseModel, model_validator
 
@@ -19,8 +19,7 @@ _EXAMPLES = 3  # most cases that one warning shows
 _LISTED = 20  # most dropped cases that are listed for one rule
 
 
-@dataclass(frozen=True)
-class Incident:
+class Incident(NamedTuple):
     """A case that was dropped, or a leak in a case.
 
     ``case`` is the identifier of the case, ``what`` the rule that dropped it or the kind of leak. ``action`` says what
@@ -211,4 +210,4 @@ class Attrition:
     def rows(self) -> list[dict[str, str]]:
         """Return all incidents as rows of a table, sorted by case. Cases without an identifier may give equal rows; all
         are kept."""
-        return [vars(i) for i in sorted(self.incidents, key=lambda i: (i.case, i.what, i.place, i.name, i.action))]
+        return [i._asdict() for i in sorted(self.incidents, key=lambda i: (i.case, i.what, i.place, i.name, i.action))]

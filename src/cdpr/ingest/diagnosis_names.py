@@ -5,7 +5,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
 from ..cases.vocabulary import singular
@@ -21,8 +21,7 @@ _NOTHING = r"(?!)"  # matches no text
 _UP_TO_THREE_WORDS = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
 
 
-@dataclass(frozen=True)
-class Mention:
+class Mention(NamedTuple):
     """The place in a text, from ``start`` to ``end``, that names a diagnosis: its ``words``, and whether a ``relative``
     of the patient has the disease."""
 

@@ -84,8 +84,7 @@ class FhirElement(Element):
         R4, has a plain code instead, that code is returned."""
         if isinstance(self.value.get(name), str):
             return {self.text(name)} - {""}
-        concepts = self.children(name) if isinstance(self.value.get(name), list) else [self.child(name)]
-        return {coding.text("code") for concept in concepts for coding in concept.children("coding")} - {""}
+        return {coding.text("code") for concept in self.children(name) for coding in concept.children("coding")} - {""}
 
 
 def concept_display(concept: FhirElement) -> str:

@@ -9,7 +9,6 @@ diagnosis. A physical examination is divided into one result per system of the b
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..cases import PHYSICAL_SUFFIX, examinations
@@ -36,18 +35,17 @@ class _Heading(NamedTuple):
     is_short: bool
 
 
-@dataclass(frozen=True)
-class DischargeNote:
+class DischargeNote(NamedTuple):
     """The parts of a discharge summary that are read. ``history`` has texts by section of the case summary,
     ``physical`` texts by examination key. ``final_diagnosis`` is the whole discharge diagnosis on one line,
     ``primary_diagnosis`` the first diagnosis in it that is a primary one. ``cut``: the physical examination was ended
     early by a heading of something else."""
 
-    history: dict[str, str] = field(default_factory=dict)
-    physical: dict[str, str] = field(default_factory=dict)
-    final_diagnosis: str = ""
-    primary_diagnosis: str = ""
-    cut: bool = False
+    history: dict[str, str]
+    physical: dict[str, str]
+    final_diagnosis: str
+    primary_diagnosis: str
+    cut: bool
 
 
 def parse_discharge_note(text: str) -> DischargeNote:
