@@ -6,4 +6,4 @@ from .imaging import imaging_words, modality
 from .naming import PHYSICAL, VITAL_SIGNS, Meaning, class_of, meaning, names_no_place, no_examination, whole_kind
 from .record import PHYSICAL_SUFFIX, SECTIONS, CaseRecord, RecordError, is_physical, iterate_records, write_records
 from .results import Analyte, format_analytes, parse_analytes
-from .vocabulary import Term, Vocabulary, diagnoses, examinations, leading_disease, normalise
+from .vocabulary import Term, Vocabulary, diagnoses, examinations, leading_disease, normalise, singular

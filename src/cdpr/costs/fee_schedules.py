@@ -7,7 +7,6 @@ most rows are bad, the file is an error too.
 
 import csv
 import io
-import math
 import re
 import warnings
 import zipfile
@@ -190,7 +189,7 @@ class Schedule:
         """Return the US dollars of one code, or of several joined by ``+`` (``71046+71046-26``): their sum. None where
         one of them has no price."""
         rates = [self.rates[item] for item in split_codes(codes) if item in self.rates]
-        return round(math.fsum(rates), 2) if len(rates) == len(split_codes(codes)) else None
+        return round(sum(rates), 2) if len(rates) == len(split_codes(codes)) else None
 
     def fill(self, rows: Iterable[tuple[int, Cells]], price: Callable[[Cells], Decimal | str]) -> Self:
         """Add the prices of ``rows`` to the schedule, and return it. The first cell of a row is the code. ``price``

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
-from ..cases.vocabulary import singular
+from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise, singular
 from ..files import shipped_table
 from .texts import CHINESE, one_line, patterns, phrases, says_something
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..cases import SECTIONS, CaseRecord, is_physical, iterate_records, no_examination, write_records
-from ..cases.record import RecordError
+from ..cases import SECTIONS, CaseRecord, RecordError, is_physical, iterate_records, no_examination, write_records
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import Leaks

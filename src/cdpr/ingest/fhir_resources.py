@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from email.message import Message
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from .attrition import Attrition
@@ -36,7 +35,7 @@ class FhirElement(Element):
     resource of the export gives for a code, by code."""
 
     remedy = "export it again as FHIR R4"
-    displays: Mapping[str, str] = MappingProxyType({})
+    displays: Mapping[str, str] = {}
 
     def _make_element(self, name: str, value: Any) -> "FhirElement":
         """Make the part ``name`` of this element, with the content ``value``."""

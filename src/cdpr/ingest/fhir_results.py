@@ -4,7 +4,6 @@ Observations that a laboratory report or a panel lists are one examination under
 added to the examination that reports its quantity, as in MIMIC-IV. Of a repeated quantity the first value is used.
 """
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -305,7 +304,7 @@ def _is_range_for(span: FhirElement, person: Person) -> bool:
     groups = map(_concept_words, span.children("appliesTo"))  # sexes, pregnancy, ...
     is_of_sex = all(words & _SEXES.get(person.sex, set()) for words in groups)
     low, high = (_age_in_years(span.child("age").child(name)) for name in ("low", "high"))
-    years = math.nan if person.years is None else person.years  # nan meets no bound
+    years = float("nan") if person.years is None else person.years  # nan meets no bound
     is_of_age = (low is None or years >= low) and (high is None or years <= high)
     return is_of_sex and is_of_age and (not kinds or not kinds.isdisjoint(_WORDS["healthy"]))
 

@@ -15,7 +15,6 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -213,8 +212,8 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
         """Make a dictionary of the ``pairs`` of a JSON object; raises IngestError for a name that occurs twice."""
         content = {visible(name): value for name, value in pairs}
         if len(content) < len(pairs):
-            names = Counter(visible(name) for name, _ in pairs)
-            raise error_at("stands twice in one object", quoted(names.most_common(1)[0][0]))
+            names = [visible(name) for name, _ in pairs]
+            raise error_at("stands twice in one object", quoted(max(names, key=names.count)))
         return content
 
     def refuse_constant(name: str) -> NoReturn:

@@ -6,12 +6,10 @@ is done.
 """
 
 import functools
-import re
-from collections import defaultdict
 from collections.abc import Iterator
 
 from ..cases import PHYSICAL_SUFFIX, examinations, meaning
-from ..cases.patterns import Patterns
+from ..cases.patterns import Patterns, compiled
 from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .diagnosis_names import TEST, Mention, mask, mentions
@@ -44,11 +42,11 @@ def control_leaks(
         if action == "drop":
             attrition.drop(kind, case, section, named[0].words)
             return None
-    to_mask: dict[str, list[Mention]] = defaultdict(list)
+    to_mask: dict[str, list[Mention]] = {}
     for section, kind, action, named in found:
         attrition.leak(f"{kind} (case kept)", _ACTIONS[action], case, section, named[0].words)
         if action == "mask":
-            to_mask[section] += named
+            to_mask.setdefault(section, []).extend(named)
     history |= {section: mask(history[section], named) for section, named in to_mask.items()}
     results = {exam: _control_result(case, exam, text, diagnosis, leaks, attrition) for exam, text in results.items()}
     return history, {exam: text for exam, text in results.items() if says_something(text)}
@@ -128,7 +126,6 @@ def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None
 _WORDS = phrases("told_results")
 # A space in an expression means any white space: the text may have a line end there.
 _VISIT = Patterns({name: text.replace(" ", r"\s+") for name, text in _WORDS["patterns"].items()})
-_RESULT = re.compile(_WORDS["result"])
 
 
 @functools.lru_cache(maxsize=8)  # both checks of a text need them
@@ -170,11 +167,11 @@ def _is_another_visit(before: str, clause: str, after: str) -> bool:
     """
     # The time may be given at the start of the sentence ("Last year, he was seen in the ED") or around the department.
     opening = before.partition(",")[0]
-    around = clause + " " + re.split(r"[,;]| and ", after)[0]
+    around = clause + " " + _PATTERN.another_clause.split(after)[0]
     is_at_another_time = _VISIT.another_time.search(around) or _VISIT.another_time.search(opening)
     return bool(_VISIT.works.search(clause) or (_VISIT.visited.search(clause) and is_at_another_time))
 
 
 def tells_result(sentence: str) -> bool:
     """Whether a sentence says what an examination showed ("CT showed a mass"), not only that there was one."""
-    return _RESULT.search(sentence) is not None
+    return compiled(_WORDS["result"]).search(sentence) is not None

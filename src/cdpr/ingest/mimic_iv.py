@@ -14,7 +14,6 @@ first is used.
 import logging
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
@@ -252,10 +251,10 @@ def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[_N
     """Yield each radiology report with its addenda, as :data:`_NamedResult`. The names of a report are those in the
     detail table, else its own heading. An addendum has the ``note_id`` of its report as ``parent``; alone it is no
     result. Reports without a name, time or result are counted."""
-    addenda = defaultdict(list)  # texts of addenda, by the note_id of their report
+    addenda: dict[str, list[str]] = {}  # texts of addenda, by the note_id of their report
     for row in rows:
         if row.parent is not None and (report := report_text(row.text or "")):
-            addenda[row.parent].append(f"Addendum: {_ADDENDUM.sub('', report, count=1)}")
+            addenda.setdefault(row.parent, []).append(f"Addendum: {_ADDENDUM.sub('', report, count=1)}")
     for row in rows:
         if row.parent is not None:
             attrition.count("radiology reports that are addenda")

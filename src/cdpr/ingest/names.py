@@ -2,7 +2,6 @@
 key."""
 
 import functools
-import re
 
 from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Analyte, Term, examinations, format_analytes, meaning, normalise
 from ..cases.patterns import rewrite
@@ -60,7 +59,7 @@ def _panels_by_analyte() -> dict[tuple[str, frozenset[str]], str]:
     Blood Cells (WBC)", is also indexed by the words before the brackets and by those in them."""
     analytes: dict[tuple[str, frozenset[str]], str] = {}
     for examination, label, fluid in panels():
-        bracketed = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
+        bracketed = _PATTERN.bracketed.fullmatch(label)
         for name in (label, *(bracketed.groups() if bracketed else ())):
             analytes.setdefault((fluid, _analyte_words(name)), examination)
     return analytes

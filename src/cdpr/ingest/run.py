@@ -2,7 +2,6 @@
 
 import pkgutil
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 from ..cases import CaseRecord, write_records
@@ -102,14 +101,14 @@ def _divide_cases(records: list[CaseRecord], settings: Settings, path: Path, att
             attrition.drop("beyond the number of cases asked for", record.note_id)
     records = [record for record in records if record.subject_key in split_of]
     divided = [record.model_copy(update={"split": split_of[record.subject_key]}) for record in records]
-    counts = Counter[str](record.split for record in divided)
-    if is_synthetic and counts["train"] < data.train_cases:
+    splits = [record.split for record in divided]
+    if is_synthetic and splits.count("train") < data.train_cases:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())
         problem = f"{usable} usable cases do not fill the splits asked for ({requested_sizes})"
         raise IngestError(path, problem, f"raise hospital.{DATASETS[dataset].size} or lower data.train_cases")
     # The cases of a patient stay together, so one split may take all of them.
     cases = f"{len(divided)} usable cases of {len({record.subject_key for record in divided})} patients"
     for name in SPLITS:
-        if getattr(data, f"{name}_cases") and not counts[name]:
+        if getattr(data, f"{name}_cases") and name not in splits:
             attrition.warn(f"no case is left for the split {name!r}: {cases}")
     return divided

@@ -1,7 +1,6 @@
 """Makes cases of the synthetic hospital without the workflow: for first steps, examples and environments."""
 
 import tempfile
-from pathlib import Path
 
 from ..cases import CaseRecord
 from ..costs.price import price_case
@@ -25,7 +24,7 @@ def synthetic_cases(count: int = 400, settings: Settings | None = None) -> list[
     data = settings.data.model_copy(update={"private": Settings().data.private})
     with tempfile.TemporaryDirectory(prefix="cdpr-hospital-") as folder:
         write_hospital(settings.hospital.model_copy(update={"private_cases": count}), folder, ["private"])
-        records, _ = ingest("private", settings.model_copy(update={"data": data}), Path(folder) / "private")
+        records, _ = ingest("private", settings.model_copy(update={"data": data}), f"{folder}/private")
     splits = ("train" if number % _TEST_EVERY else "test" for number in range(len(records)))
     cases = [case.model_copy(update={"split": split}) for case, split in zip(records, splits, strict=True)]
     return [price_case(case, settings.costs) for case in cases]

@@ -5,7 +5,6 @@ import functools
 import html
 import re
 import unicodedata
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from ..cases.patterns import Patterns, fill, rewrite
@@ -50,7 +49,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def spans_between(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def spans_between(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return (start, end) of each piece of text between ``spans``: before the first one, between each two, and after
     the last. The comma and space of "ab, c", the span (2, 4), leave (0, 2) and (4, 5)."""
     starts, ends = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
