@@ -106,7 +106,8 @@ def test_replies_from_memory_change_nothing_but_the_work(case):
     settings, env, groups, _ = worked_up(case, truth=2)
     bare, counted = CountingPolicy(), CountingPolicy()
     cached = CachedPolicy(counted)
-    for credit in dict.fromkeys(e.setting for e in list_estimators(settings.credit) if e.name == "cdpr"):
+    estimators = list_estimators(settings.credit).items()
+    for credit in dict.fromkeys(setting for (name, *_), setting in estimators if name == "cdpr"):
         first, second = (asyncio.run(estimate(settings, env, p, groups, 3, credit)) for p in (bare, cached))
         assert first == second and second[1] > 0
     assert counted.replies < bare.replies / 3

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,7 +76,7 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     estimators, analysis = list_estimators(settings.credit), settings.analysis
     # Estimators with equal settings are computed once: first those of CDPR, then those of VinePPO, whose settings are
     # integers. Their tokens do not depend on the order: replies that another estimator has drawn count too.
-    distinct = sorted(dict.fromkeys(e.setting for e in estimators), key=lambda setting: isinstance(setting, int))
+    distinct = sorted(dict.fromkeys(estimators.values()), key=lambda setting: isinstance(setting, int))
     # Every replicate repeats all estimates with other random numbers.
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
     replicates = []
@@ -87,11 +87,11 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
         gc.collect()  # frees the replies of the replicate before; ``cached`` still holds those of this one
     # One row for each estimator: its errors over all replicates.
     rows = []
-    for estimator in estimators:
-        advantages, tokens = zip(*(replicate[estimator.setting] for replicate in replicates), strict=True)
+    for (name, sweep, value), setting in estimators.items():
+        advantages, tokens = zip(*(replicate[setting] for replicate in replicates), strict=True)
         # Whether this is CDPR as the settings have it: the varied setting has the value that they give it.
-        default = estimator.name == "cdpr" and estimator.value == attrgetter(estimator.sweep)(settings.credit)
-        row = {"estimator": estimator.name, "sweep": estimator.sweep, "value": estimator.value, "default": default}
+        default = name == "cdpr" and value == attrgetter(sweep)(settings.credit)
+        row = {"estimator": name, "sweep": sweep, "value": value, "default": default}
         errors = measure_errors(np.array([list_advantages(truth, values) for values in advantages]), truth)
         rows.append(row | errors | {"tokens_per_decision": sum(tokens) / len(replicates) / len(truth)})
     return {
@@ -235,30 +235,20 @@ async def true_advantages(
 # Estimates
 
 
-class Estimator(NamedTuple):
-    """An estimator of advantages whose errors are measured.
-
-    ``name`` is ``cdpr`` or ``vineppo``. ``sweep`` is the name of the
-    setting that is varied, and ``value`` the value that it has here. ``setting`` is what :func:`estimate`
-    takes: all settings ``credit`` of CDPR, or VinePPO's number of continuations.
-    """
-
-    name: str
-    sweep: str
-    value: int | str
-    setting: Credit | int
-
-
-def list_estimators(credit: Credit) -> list[Estimator]:
+def list_estimators(credit: Credit) -> dict[tuple[str, str, int | str], Credit | int]:
     """List the estimators whose errors are measured: CDPR with one setting at a time changed to each value in
-    :data:`SWEEPS` and to its value in ``credit``; and VinePPO with several numbers of continuations."""
+    :data:`SWEEPS` and to its value in ``credit``; and VinePPO with several numbers of continuations.
+
+    The key of an estimator is its name (``cdpr`` or ``vineppo``), the name of the setting that is varied, and the value
+    that it has here. The value is what :func:`estimate` takes: all settings ``credit`` of CDPR, or VinePPO's number of
+    continuations.
+    """
     base = credit_every_state(credit)
-    estimators = []
+    estimators: dict[tuple[str, str, int | str], Credit | int] = {}
     for key, values in SWEEPS.items():
         for value in sorted({*values, attrgetter(key)(base)}):
-            estimators.append(Estimator("cdpr", key, value, change_setting(base, key, value)))
-    estimators += [Estimator("vineppo", "continuations", k, k) for k in VINE_CONTINUATIONS]
-    return estimators
+            estimators["cdpr", key, value] = change_setting(base, key, value)
+    return estimators | {("vineppo", "continuations", k): k for k in VINE_CONTINUATIONS}
 
 
 def credit_every_state(credit: Credit) -> Credit:

@@ -119,11 +119,8 @@ def measure_headroom(
     if exact is None:
         return row
     best = references[0]  # the agent that maximises the utility
-    best_choice, best_utility, reading = (
-        accuracy_at_spend(aec, references),
-        float(best.utility.mean()),
-        exact - accuracy,
-    )
+    best_choice, best_utility = accuracy_at_spend(aec, references), float(best.utility.mean())
+    reading = exact - accuracy
     return row | {
         "exact": exact, "best_choice": best_choice, "best_utility": best_utility,
         "best_aec": float(best.cost_usd.mean()), "reading": reading, "choice": best_choice - exact,

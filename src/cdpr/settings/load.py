@@ -137,16 +137,17 @@ def digest(value: Any, length: int = 16) -> str:
 
 def unknown_key(path: Sequence[str]) -> str:
     """Write the error message about the key ``path`` (its parts between dots), which does not exist. It names the most
-    similar key: one in the same section, or else anywhere."""
-    section, every_key, key = ".".join(path[:-1]), known_keys(), ".".join(path)
-    siblings = [known for known in every_key if known.rpartition(".")[0] == section]
-    for candidates, cutoff in ((siblings, 0.5), (every_key, 0.75)):  # in other sections only closer names count
-        names = dict.fromkeys(known.rpartition(".")[2] for known in candidates)  # the last parts, each once
-        if close := difflib.get_close_matches(path[-1], names, n=1, cutoff=cutoff):
-            same_name = [known for known in candidates if known.rpartition(".")[2] == close[0]]  # in several sections
-            nearest = difflib.get_close_matches(key, same_name, n=1, cutoff=0)[0]
-            return f"unknown key {key!r}; did you mean {nearest!r}?"
-    return f"unknown key {key!r}; see config/README.md for all keys"
+    similar key, if one is similar."""
+    key = ".".join(path)
+
+    def similarity(known: str) -> float:
+        """Return a number from 0 to 2: how similar the last parts are, and how similar the whole keys."""
+        pairs = ((path[-1], known.rpartition(".")[2]), (key, known))
+        return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    nearest = max(known_keys(), key=similarity)
+    remedy = f"did you mean {nearest!r}?" if similarity(nearest) > 1.2 else "see config/README.md for all keys"
+    return f"unknown key {key!r}; {remedy}"
 
 
 @functools.cache

@@ -136,9 +136,8 @@ def _read_scores(form: Form, content_of: Mapping[str, str]) -> tuple[Scores, lis
         code = str(row.get("code"))
         content = content_of.get(code)
         if content is None or content in scores:
-            problems.append(
-                f"{form.path}: edited key: {_quote(code)} is no code of the form of {form.rater}, or is repeated"
-            )
+            no_code = f"{_quote(code)} is no code of the form of {form.rater}, or is repeated"
+            problems.append(f"{form.path}: edited key: {no_code}")
             continue
         scores[content] = {}
         for name in dimensions():
@@ -146,9 +145,8 @@ def _read_scores(form: Form, content_of: Mapping[str, str]) -> tuple[Scores, lis
             if value in SCALE and value is not True:  # True equals 1
                 scores[content][name] = int(value)
             elif value is not None:
-                problems.append(
-                    f"{form.path}: out of range: {code}, {name}: {_quote(value)} is no whole number from 1 to 5"
-                )
+                no_score = f"{name}: {_quote(value)} is no whole number from 1 to 5"
+                problems.append(f"{form.path}: out of range: {code}, {no_score}")
     return scores, problems
 
 
