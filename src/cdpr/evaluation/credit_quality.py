@@ -74,9 +74,9 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     groups = await sample_groups(settings, environment, policy, cases)
     truth = await measure_truth(settings, environment, policy, groups)
     estimators, analysis = list_estimators(settings.credit), settings.analysis
-    # Estimators with equal settings are computed once: first those of CDPR, then those of VinePPO, whose settings are
-    # integers. Their tokens do not depend on the order: replies that another estimator has drawn count too.
-    distinct = sorted(dict.fromkeys(estimators.values()), key=lambda setting: isinstance(setting, int))
+    # Estimators with equal settings are computed once. Their tokens do not depend on the order: replies that another
+    # estimator has drawn count too.
+    distinct = dict.fromkeys(estimators.values())
     # Every replicate repeats all estimates with other random numbers.
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
     replicates = []

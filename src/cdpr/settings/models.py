@@ -5,9 +5,9 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
 
 from .datasets import ADDRESSES
 from .section import Section, key
@@ -81,6 +81,15 @@ class ModelSampling(Section):
     max_tokens: PositiveInt | None = key(None, "Least limit of an answer with its thinking; empty: the request's.")
 
 
+def _check_expression(expression: str) -> str:
+    """Return a regular expression unchanged. Raises ValueError where it does not compile."""
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"{expression!r} is no regular expression: {error}") from None
+    return expression
+
+
 class ModelEntry(Section):
     """An entry of ``workflow/models.yaml``: a language model, where it is, and the settings of its requests."""
 
@@ -97,7 +106,7 @@ class ModelEntry(Section):
     system: Literal["keep", "fold"] = key("keep")
     #: Regular expressions; the first that matches counts: the answer is the text behind its last match, or its group.
     #: Without a match: the whole text.
-    answer: list[str] = key([])
+    answer: list[Annotated[str, AfterValidator(_check_expression)]] = key([])
     prices: Prices | None = Field(default=None, description="Prices of a provider.")
     licence: str = key("", "Licence of the weights, or terms of the service.")
     needs: str = key("", "Hardware that it needs, in words.")
@@ -105,17 +114,6 @@ class ModelEntry(Section):
     serve: list[str] = key([], "Flags with which vLLM serves it.")
     #: Resources of the job of its server; empty: `serving.gpus` GPUs, 4 cores, 64 GB, 12 hours.
     machine: Machine | None = Field(default=None)
-
-    @field_validator("answer")
-    @classmethod
-    def _check_expressions(cls, answer: list[str]) -> list[str]:
-        """Return the regular expressions unchanged. Raises ValueError for one that does not compile."""
-        for expression in answer:
-            try:
-                re.compile(expression)
-            except re.error as error:
-                raise ValueError(f"{expression!r} is no regular expression: {error}") from None
-        return answer
 
     @field_validator("extra")
     @classmethod

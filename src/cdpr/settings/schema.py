@@ -302,6 +302,16 @@ class Inspector(Section):
     credentialed: bool = key(False, "Whether texts of credentialed cases are shown instead of pseudonyms.")
 
 
+def _check_pseudonym(name: str) -> str:
+    """Return the pseudonym of a rater unchanged. Raises ValueError where it is not safe as the name of a file."""
+    if not (name.isascii() and name.isalnum()):
+        raise ValueError(f"{name!r} is no pseudonym: letters and digits alone, for it becomes a file's name")
+    return name
+
+
+Pseudonym = Annotated[str, AfterValidator(_check_pseudonym)]
+
+
 class Study(Section):
     """Settings of the study in which physicians rate single decisions of several agents."""
 
@@ -316,7 +326,9 @@ class Study(Section):
         max_length=MOST_METHODS,
     )
     #: Pseudonyms of the raters, one form each.
-    raters: list[str] = key(["R1", "R2", "R3"], paper="three board-certified physicians", min_length=1)
+    raters: list[Annotated[str, AfterValidator(_check_pseudonym)]] = key(
+        ["R1", "R2", "R3"], paper="three board-certified physicians", min_length=1
+    )
     merge_identical: bool = key(True, "Rate equal proposals at a state once, for all methods.", decision="D36")
     seed: int = key(0, "Seed of sample, orders and codes. With physicians set a number that none of them knows.")
     #: Folder with the returned forms; empty: simulated raters for synthetic cases.
@@ -334,16 +346,6 @@ class Study(Section):
         if len(set(names)) < len(names):
             raise ValueError("a name occurs twice")
         return names
-
-    @field_validator("raters")
-    @classmethod
-    def _check_pseudonyms(cls, raters: list[str]) -> list[str]:
-        """Return the pseudonyms of the raters unchanged. Raises ValueError for one that is not safe as the name of a
-        file."""
-        for name in raters:
-            if not (name.isascii() and name.isalnum()):
-                raise ValueError(f"{name!r} is no pseudonym: letters and digits alone, for it becomes a file's name")
-        return raters
 
 
 REGISTRIES = {"experiments": FILE, "agents": AGENTS_FILE, "models": MODELS_FILE}

@@ -95,10 +95,7 @@ def analyse_study(settings: Settings, job: Job) -> None:
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
     cases = [(state.dataset, state.note_id) for state in states]
-    analysis = Analysis(
-        study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
-        cases=len(set(cases)), synthetic=all_synthetic(settings),
-    )  # fmt: skip
+    rated: dict[str, Any] = {}
     lines: Iterable[dict[str, Any]] = ()
     if path := job.inputs.get("ratings"):
         ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
@@ -106,8 +103,12 @@ def analyse_study(settings: Settings, job: Job) -> None:
             raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
         scores, proposals = frame_scores(ratings, items, key)
         lines = _list_means(states, items, proposals)
-        about_raters = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
-        analysis = analysis.model_copy(update=about_raters | analyse_scores(settings, states, scores, proposals))
+        rated = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
+        rated |= analyse_scores(settings, states, scores, proposals)
+    analysis = Analysis(
+        study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
+        cases=len(set(cases)), synthetic=all_synthetic(settings), **rated,
+    )  # fmt: skip
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
     write_text(job.out["means"], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     alphas = {f"alpha/{name}": alpha.value for name, alpha in analysis.alpha.items()}
@@ -142,10 +143,8 @@ def _list_means(states: Sequence[StudyState], items: Items, proposals: pd.DataFr
         row = proposals.loc[run, state.digest]
         content = items.contents[row["content"]]
         means = {name: _none_if_nan(row[name]) for name in dimensions()}
-        yield {
-            "state": state.digest, "dataset": state.dataset, "note_id": state.note_id, "turn": state.turn,
-            "source": state.source, "run": run, "kind": content.kind, "action": content.action, "means": means,
-        }  # fmt: skip
+        place = {"state": state.digest} | state.model_dump(include={"dataset", "note_id", "turn", "source"})
+        yield place | {"run": run, "kind": content.kind, "action": content.action, "means": means}
 
 
 def _none_if_nan(value: float) -> float | None:
