@@ -25,8 +25,7 @@ from cdpr.agents.reference import ValueOfInformation
 from cdpr.cases import iterate_records
 from cdpr.credit.states import action_of
 from cdpr.environment import DiagnosticEnvironment, FinalDiagnosis, Trajectory, run_episodes
-from cdpr.evaluation.replay import replay
-from cdpr.evaluation.row import read_rows
+from cdpr.evaluation.row import read_rows, replay
 from cdpr.report.inspector.oracle import Oracle
 from cdpr.settings import load_settings
 

@@ -35,8 +35,7 @@ from ..settings import Settings
 from ..settings.credit import Credit
 from .credit_quality import credit_every_state
 from .evaluate_agent import read_cases
-from .replay import deviations, replay
-from .row import EvaluationRow, public_text, read_rows
+from .row import EvaluationRow, deviations, public_text, read_rows, replay
 
 SEED = 0  # of the choice of cases, of probes and continuations
 _CASES_AT_ONCE = 16  # enough to fill the sampler's batches

@@ -29,8 +29,7 @@ from ..llm.types import SYSTEM
 from ..settings import Settings
 from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND, unreadable_warning
-from .replay import COUNTS
-from .row import Decoding, EvaluationError, EvaluationRow, Judging, public_text, read_rows
+from .row import COUNTS, Decoding, EvaluationError, EvaluationRow, Judging, public_text, read_rows
 
 # The metrics in an evaluation's `run.json` and in MLflow, by name: each is the mean over cases of this field of a row.
 _LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "n_na": "n_na", "utility": "utility"}

@@ -1,18 +1,22 @@
-"""One line of an evaluation file: the outcome of one episode."""
+"""One line of an evaluation file: the outcome of one episode, and how the episode is rebuilt from its replies."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
 
 from ..cases import CaseRecord
+from ..environment import DiagnosticEnvironment, Effort, State, Trajectory, Turn
 from ..files import read_json_lines
 from ..pseudonym import pseudonym
 from ..settings import Settings
 
 Decoding = Literal["greedy", "sampled"]
+# The counts of the effort of an episode, which is what it requested and what that cost. A row has each as ``n_<name>``.
+COUNTS = tuple(field.name for field in fields(Effort) if field.name != "cost_usd")
 
 
 class Judging(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -118,3 +122,32 @@ class EvaluationError(ValueError):
 def read_rows(path: Path) -> Iterator[EvaluationRow]:
     """Yield the rows of an evaluation file. Raises EvaluationError for a line that is no row."""
     return read_json_lines(path, EvaluationRow, EvaluationError)
+
+
+# Finished episodes, rebuilt from the replies in rows and the results in cases
+
+
+async def replay(
+    environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str], forced: bool = False
+) -> Trajectory:
+    """Rebuild the finished episode of a case from the texts of its ``replies`` (at least one); returns its trajectory.
+    ``forced`` says that the last reply had to be a diagnosis. A last reply without a diagnosis is invalid, as in the
+    evaluation. Raises ModelFailure where a model that judges or matches gives no answer."""
+    state = await state_after(environment, case, replies[:-1])
+    return environment.finish(state, await environment.respond(state, Turn(replies[-1])), forced)
+
+
+async def state_after(environment: DiagnosticEnvironment, case: CaseRecord, replies: Sequence[str]) -> State:
+    """Rebuild the state of a case after the texts ``replies``; the environment answers each reply again."""
+    state = environment.initial(case)
+    for reply in replies:
+        state = state.after(await environment.respond(state, Turn(reply)))
+    return state
+
+
+def deviations(row: EvaluationRow, effort: Effort) -> list[str]:
+    """Compare the effort of a replayed episode with the row of the evaluated one. Returns a phrase such as ``issued 3,
+    now 2`` for each count that differs, and for the cost in US dollars; empty where all are equal."""
+    recorded = {name: getattr(row, f"n_{name}") for name in COUNTS} | {"cost_usd": row.cost_usd}
+    replayed = {name: getattr(effort, name) for name in COUNTS} | {"cost_usd": round(effort.cost_usd, 6)}
+    return [f"{name} {recorded[name]}, now {replayed[name]}" for name in recorded if recorded[name] != replayed[name]]

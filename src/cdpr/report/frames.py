@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..environment import Effort
 from ..environment.utility import TERMS
-from ..evaluation.replay import COUNTS
+from ..evaluation.row import COUNTS
 from ..files import replacing
 from ..job import Job
 from ..settings import Settings, seeds_of_runs

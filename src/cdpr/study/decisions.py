@@ -17,8 +17,7 @@ from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, run_ep
 from ..environment.once import gather_all
 from ..environment.opening import check_judges, open_environment
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Trajectory, parse_action, render_action
-from ..evaluation.replay import state_after
-from ..evaluation.row import public_text
+from ..evaluation.row import public_text, state_after
 from ..job import Job
 from ..llm.guard import disclosure_tags
 from ..llm.types import CASE, SYSTEM

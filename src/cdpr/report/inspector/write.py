@@ -24,8 +24,7 @@ from ...environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, S
 from ...environment.opening import open_environment
 from ...escape import script
 from ...evaluation.credit_workups import CreditedCase, Ending, chosen_cases, read_credit
-from ...evaluation.replay import deviations, replay
-from ...evaluation.row import EvaluationRow, public_text, read_rows
+from ...evaluation.row import EvaluationRow, deviations, public_text, read_rows, replay
 from ...files import write_text
 from ...hospital.posterior import canonical_name
 from ...job import Job
