@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..files import parse_yaml, shipped_text
 from .row import EvaluationError, EvaluationRow, read_rows
 from .significance import percentile_interval
 
@@ -43,20 +44,8 @@ def metrics_by_name(*metrics: Metric) -> Mapping[str, Metric]:
     return {metric.name: metric for metric in metrics}
 
 
-# Section "Metrics" of the paper; AEN counts issued requests.
-METRICS = metrics_by_name(
-    Metric("accuracy", "correct", "Acc. (%)", "Acc.", 100.0, higher_is_better=True, main=True, compared=True,
-           about="correct diagnoses in %"),
-    Metric("aen", "n_issued", "AEN", "AEN", main=True, compared=True,
-           about="examinations requested per case (items of the physical examination apart)"),
-    Metric("aec", "cost_usd", "AEC (USD)", "AEC", main=True, compared=True, about="cost per case in USD"),
-    Metric("utility", "utility", "Utility", decimals=3, higher_is_better=True, compared=True),
-    Metric("aen_available", "n_available", "available"),
-    Metric("n_na", "n_na", "N_na"),
-    Metric("physical", "n_physical", "physical"),
-    Metric("forced", "forced", "forced %", factor=100.0),
-    Metric("turns", "turns", "Turns"),
-)  # fmt: skip
+_DECLARED = parse_yaml(shipped_text(__package__, "metrics.yaml"))
+METRICS = metrics_by_name(*(Metric(name, **declared) for name, declared in _DECLARED.items()))
 
 _TEXTS = {"obtained", "replies", "models"}  # fields of a row that are not columns of the frame
 
