@@ -31,9 +31,14 @@ _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
 def documented_fields() -> dict[str, FieldInfo]:
     """Collect every section and setting by its dotted name, with its description, in the order of their declaration.
-    The registries ``experiments``, ``agents`` and ``models`` are left out: their files document them."""
+    At the end are the options of all known training algorithms, the settings that one algorithm alone reads, by names
+    such as ``training.options.decay (belief_gain)``. The registries ``experiments``, ``agents`` and ``models`` are left
+    out: their files document them."""
+    classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
+    options = {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, options in classes.items()
+               for name, field in options.model_fields.items()}  # fmt: skip
     _describe_sections()
-    return {name: field for name, field in known_keys().items() if name.partition(".")[0] not in REGISTRIES}
+    return {name: field for name, field in known_keys().items() if name.partition(".")[0] not in REGISTRIES} | options
 
 
 def _generate(root: Path) -> dict[Path, str]:
@@ -63,20 +68,7 @@ def explain_key(name: str, settings: Settings) -> str:
     matches = {key: field for key, field in documented_fields().items() if key == name or key.startswith(f"{name}.")}
     if not matches:
         raise SettingsError(unknown_key(name.split(".")))
-    paragraphs = [_explain_field(key, field, settings) for key, field in matches.items()]
-    if _OPTIONS in matches:
-        for key, field in _option_fields().items():
-            paragraphs.append(f"{key}\n  {_description(field)}\n  default  {_to_yaml(field.default)}")
-    return "\n\n".join(paragraphs)
-
-
-def _option_fields() -> dict[str, FieldInfo]:
-    """Collect the options of all known training algorithms, the settings that one algorithm alone reads, by names such
-    as ``training.options.decay (belief_gain)``."""
-    classes = {algorithm: algorithm_class(algorithm).Options for algorithm in known_algorithms()}
-    _describe_sections()  # gives each field its description
-    return {f"{_OPTIONS}.{name} ({algorithm})": field for algorithm, options in classes.items()
-            for name, field in options.model_fields.items()}  # fmt: skip
+    return "\n\n".join(_explain_field(key, field, settings) for key, field in matches.items())
 
 
 def _describe_sections() -> list[type[Section]]:
@@ -125,15 +117,12 @@ def _write_reference(demo: Mapping[str, Any]) -> str:
     """Write the text of ``config/README.md``: one table per section. ``demo`` has the values of ``config.yaml`` by
     dotted name, which the tables show where they differ from the defaults."""
     fields, parts = documented_fields(), []
-    sections = [name for name, field in fields.items() if is_section(field)]
+    sections = [name for name, field in fields.items() if is_section(field) or name == _OPTIONS]
     for section in ("", *sections):  # "": the settings in no section
         head = f"## `{section}`\n\n{_description(fields[section])}" if section else "## Top level"
         own = {name: field for name, field in fields.items() if name.rpartition(".")[0] == section}
         rows = [_table_row(name, field, demo) for name, field in own.items() if not is_section(field)]
         parts.append("\n".join([head, "", _TABLE_HEAD, *rows]) if rows else head)
-        if section == "training":
-            rows = [_table_row(name, field, {}) for name, field in _option_fields().items()]
-            parts.append("\n".join([f"## `{_OPTIONS}`\n\n{_description(fields[_OPTIONS])}", "", _TABLE_HEAD, *rows]))
     # `{tables}` in reference.md, the text around the tables, marks where they go.
     return shipped_text(__package__, "reference.md").replace("{tables}", "\n\n".join(parts))
 
@@ -144,7 +133,8 @@ def _explain_field(name: str, field: FieldInfo, settings: Settings) -> str:
     lines = [textwrap.fill(_description(field), _WIDTH)]
     if not is_section(field):
         source = declaration(field)
-        lines.append(f"value    {_to_yaml(value_at(settings, name))}")
+        if name in known_keys():  # else it is the option of an algorithm
+            lines.append(f"value    {_to_yaml(value_at(settings, name))}")
         lines.append(f"default  {_to_yaml(field.get_default(call_default_factory=True))}")
         lines.append(f"type     {_describe_type(field.annotation).replace('`', '')}")
         if "paper" in source:
