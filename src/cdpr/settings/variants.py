@@ -127,10 +127,8 @@ def value_at(settings: Settings, key: str) -> Any:
 def job_of(settings: Settings, name: str) -> str:
     """The name of the job that trains the variant ``name``. Variants whose trainings read equal settings share one job,
     named after the first of them. Raises SettingsError as :func:`resolve_variant`."""
-    jobs = _job_by_variant(settings)
-    if name not in jobs:
-        resolve_variant(settings, name)  # raises
-    return jobs[name]
+    resolve_variant(settings, name)  # raises for a variant that has no job
+    return _job_by_variant(settings)[name]
 
 
 @functools.lru_cache(64)

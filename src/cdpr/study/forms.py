@@ -54,7 +54,6 @@ def form_words() -> Any:
 def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice: str) -> None:
     """Write the form of each rater to ``FOLDER/RATER.html``, a page that works offline and shows ``notice`` at its top.
     It never holds the patient's diagnosis."""
-    folder.mkdir(parents=True, exist_ok=True)
     state_of = {state.digest: state for state in states}
     form = shipped_text(__package__, "templates", "form.html")
     scales = [dimension._asdict() for dimension in rubric()]

@@ -34,7 +34,6 @@ def simulate_ratings(settings: Settings, job: Job) -> None:
     for name, content in items.contents.items():
         state = states[content.state]
         qualities[name] = assessors[state.dataset].assess(state, content)
-    job.out["ratings"].mkdir(parents=True, exist_ok=True)
     for rater in items.forms:
         scores = simulate_scores(rater, settings.study.seed, items.cards(rater), qualities)
         write_ratings(job.out["ratings"] / f"{rater}.json", items.study, rater, SIMULATED, scores)
