@@ -369,12 +369,20 @@ def step_advantages(
     decision t alone by ``return_of``; only the last decision can be right. ``decay`` is called lambda in the source: 0
     credits a decision with d_t alone, 1 with the sum of d_t and all later ones.
     """
+    pairs = zip(step_returns(trajectory, return_of), values, [*values[1:], 0.0], strict=True)
+    return discounted_sums([reward + next_value - value for reward, value, next_value in pairs], decay)
+
+
+def step_returns(trajectory: Trajectory, return_of: ReturnOf) -> list[float]:
+    """Compute the return r_t of each decision of a trajectory alone; only the last decision can be right.
+    ``return_of`` computes a return from correctness and effort."""
     last = len(trajectory.steps) - 1
-    next_values = [*values[1:], 0.0]
-    advantages = []
-    for t, step in enumerate(trajectory.steps):
-        reward = return_of(trajectory.correct if t == last else False, step.effort)
-        advantages.append(reward + next_values[t] - values[t])
-    for t in range(last - 1, -1, -1):  # backwards, because A_t needs A_{t+1}
-        advantages[t] += decay * advantages[t + 1]
-    return advantages
+    return [return_of(trajectory.correct and t == last, step.effort) for t, step in enumerate(trajectory.steps)]
+
+
+def discounted_sums(values: Sequence[float], discount: float) -> list[float]:
+    """Compute the sum of each value and all later ones, S_t = x_t + discount S_{t+1}; returns one for each value."""
+    sums = list(values)
+    for t in range(len(sums) - 2, -1, -1):  # backwards, because S_t needs S_{t+1}
+        sums[t] += discount * sums[t + 1]
+    return sums

@@ -3,8 +3,8 @@
 
 from pydantic import NonNegativeFloat
 
+from ...credit.continuations import discounted_sums, step_returns
 from ...credit.states import build_tree
-from ...environment import Trajectory
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages, group_relative, repeat_over_decisions
 
@@ -37,7 +37,9 @@ class Gigpo(Algorithm):
         import torch
 
         count = 0
-        returns_to_go = [self._returns_to_go(trajectory) for trajectory in group]
+        # R_t = r_t + gamma R_{t+1}; correctness counts in the reward of the last decision alone.
+        gamma = self.options.discount
+        returns_to_go = [discounted_sums(step_returns(trajectory, self.return_of), gamma) for trajectory in group]
         for node in build_tree(group).values():
             if len(node.visits) < 2:
                 continue
@@ -47,13 +49,3 @@ class Gigpo(Algorithm):
                 decisions[i][t] += self.options.weight * advantage
             count += len(node.visits)
         return count
-
-    def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
-        """Compute the discounted return to go of each decision of a trajectory, R_t = r_t + gamma R_{t+1}; returns them
-        in the order of the decisions. Correctness counts in the reward of the last decision alone."""
-        returns: list[float] = []
-        correct, later = trajectory.correct, 0.0  # for the last decision, which comes first here; nothing is later
-        for step in reversed(trajectory.steps):
-            returns.append(self.return_of(correct, step.effort) + self.options.discount * later)
-            correct, later = False, returns[-1]  # for the decision before this one
-        return returns[::-1]

@@ -9,6 +9,7 @@ geometric mean over its tokens.
 from itertools import pairwise
 
 from ...credit.belief import read_beliefs
+from ...credit.continuations import discounted_sums
 from ...settings import Settings
 from ..algorithm import Algorithm, Group, GroupAdvantages, standardise
 
@@ -32,10 +33,7 @@ class Igpo(Algorithm):
             # The return without a right diagnosis is minus the price of the turn.
             minus_prices = [self.return_of(0.0, step.effort) / weight for step in trajectory.steps]
             rewards.append([gain + minus_price for gain, minus_price in zip(gains, minus_prices, strict=True)])
-        decisions = standardise(rewards)
-        for row in decisions:  # turn the rewards into sums from each decision on
-            for t in range(len(row) - 2, -1, -1):
-                row[t] += row[t + 1]
+        decisions = [discounted_sums(row, discount=1.0) for row in standardise(rewards)]
         return GroupAdvantages(decisions=decisions, counts={"credit/states": len(beliefs)})
 
     @classmethod

@@ -119,8 +119,7 @@ def _teach(settings: Settings, lessons: Lessons, model: Path | None, folder: Pat
         """Append a row of metrics to the file, with the clinicians' accuracy added, and print it."""
         row = {**row, "clinician/accuracy": accuracy}
         append_to_file(row)
-        numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
-        print("  ".join(f"{name.rpartition('/')[2]} {value:.4g}" for name, value in numbers.items()))  # "loss 0.1"
+        print("  ".join(f"{name.rpartition('/')[2]} {value:.4g}" for name, value in row.items()))  # "loss 0.1"
 
     imitate(trained, demonstrations, settings, state, log)
     save_policy(trained, initial, folder)

@@ -26,27 +26,16 @@ class StepEstimate(NamedTuple):
     """The estimate of a training step: ``seconds`` by phase, and the ``work`` of the servers, a row for each phase but
     the update (:func:`step_work`). It assumes that servers cache prompts, and that no continuation comes from the
     rollout cache of earlier steps. ``steps`` is the number of steps of the whole run, ``gpus`` that of its GPUs on all
-    machines, with the GPU of a frozen server if it has one of its own."""
+    machines, with the GPU of a frozen server if it has one of its own. ``total`` are the seconds of a whole step, whose
+    phases run one after another, ``hours`` those of the whole run, ``gpu_hours`` these times its GPUs."""
 
     seconds: dict[str, float]
     work: "pd.DataFrame"
     steps: int
     gpus: int
-
-    @property
-    def total(self) -> float:
-        """The seconds of the whole step; its phases run one after another."""
-        return sum(self.seconds.values())
-
-    @property
-    def hours(self) -> float:
-        """The hours of the whole run."""
-        return self.total * self.steps / 3600
-
-    @property
-    def gpu_hours(self) -> float:
-        """The hours of the whole run, times its GPUs."""
-        return self.hours * self.gpus
+    total: float
+    hours: float
+    gpu_hours: float
 
 
 def estimate_step(settings: Settings) -> StepEstimate:
@@ -62,7 +51,9 @@ def estimate_step(settings: Settings) -> StepEstimate:
         serving = values | {"work": amounts, "server": memory.servers[-1 if of_frozen else 0]}
         seconds[phase] = add_quantities(table["serving"], serving)["seconds"]
     seconds["update"] = add_quantities(table["update"], values)["seconds"]
-    return StepEstimate(seconds, work, steps_of(settings), verl.nodes * verl.gpus_of_node)
+    total, steps, gpus = sum(seconds.values()), steps_of(settings), verl.nodes * verl.gpus_of_node
+    hours = total * steps / 3600
+    return StepEstimate(seconds, work, steps, gpus, total, hours, hours * gpus)
 
 
 def step_values(settings: Settings, behaviour: Behaviour) -> dict[str, Any]:
