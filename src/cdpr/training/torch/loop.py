@@ -19,7 +19,7 @@ from ..algorithm import Group, check_finite, credit_record, score_groups
 from ..training_run import CLIP_RATIO, MAX_GRAD_NORM, Log, open_training_log
 from .optimisers import AdamW
 from .update import Sample, clipped_surrogate, make_samples, micro_batches, row_segments, token_logprobs
-from .weights import load_checkpoint, restore_on_error, save_checkpoint
+from .weights import load_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -117,11 +117,16 @@ def update(
     optimizer.learning_rate = training.learning_rate * decay
     size = training.mini_batch_prompts
     mini_batches = [groups[start : start + size] for start in range(0, len(groups), size)] * training.inner_epochs
+    # A single step that fails has not changed the weights yet, so there is nothing to restore.
+    trained = [p for p in model.parameters() if p.requires_grad] if len(mini_batches) > 1 else []
+    before = [p.detach().to("cpu", copy=True) for p in trained]
     model.train()
     try:
-        # A single step that fails has not changed the weights yet, so there is nothing to restore.
-        with restore_on_error(model, enabled=len(mini_batches) > 1):
-            rows = [_take_step(model, optimizer, mini_batch, training) for mini_batch in mini_batches]
+        rows = [_take_step(model, optimizer, mini_batch, training) for mini_batch in mini_batches]
+    except FloatingPointError:
+        for parameter, values in zip(trained, before, strict=True):
+            parameter.data.copy_(values)
+        raise
     finally:
         model.eval()
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} if rows else {}

@@ -22,7 +22,8 @@ SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")  # the fixed words of an action
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
 _LEAST_COUNT = 10  # a phrase that occurs at least this often becomes a token
 _PHRASE_SHARE = 0.8  # of the tokens that are neither bytes nor fixed, at most this share are phrases; the rest is BPE's
-# What is the same in every tiny policy: the contents of tokenizer_config.json (``tokenizer``), config.json (``model``).
+# What every tiny policy has in tokenizer_config.json (``tokenizer``) and config.json (``model``), and the names of its
+# sizes there (``sizes``).
 _FILES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 CHAT_TEMPLATE: str = _FILES["tokenizer"]["chat_template"]
 
@@ -107,16 +108,9 @@ def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
 
     common = {"eos_token_id": tokenizer.token_to_id(END), "pad_token_id": tokenizer.token_to_id(PAD)}
     common |= {"transformers_version": metadata.version("transformers")}  # the version that defines these files
-    config = _FILES["model"] | {
-        "vocab_size": tokenizer.get_vocab_size(),
-        "hidden_size": tiny.hidden_size,
-        "intermediate_size": tiny.intermediate_size,
-        "num_hidden_layers": tiny.layers,
-        "num_attention_heads": tiny.heads,
-        "num_key_value_heads": tiny.kv_heads,
-        "head_dim": tiny.hidden_size // tiny.heads,
-        "layer_types": ["full_attention"] * tiny.layers,
-    }
+    config = _FILES["model"] | {name: getattr(tiny, size) for name, size in _FILES["sizes"].items()}
+    config |= {"vocab_size": tokenizer.get_vocab_size(), "head_dim": tiny.hidden_size // tiny.heads}
+    config["layer_types"] = ["full_attention"] * tiny.layers
     for name, content in (("config.json", config | common), ("generation_config.json", common)):
         (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     Decoder.untrained(folder).save_pretrained(folder)

@@ -4,8 +4,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +86,6 @@ def load_checkpoint(path: Path) -> dict[Any, Any] | None:
     if files:
         _log.warning("%s: no checkpoint is whole: starting again from the first step", path.parent)
     return None
-
-
-@contextmanager
-def restore_on_error(model: torch.nn.Module, enabled: bool = True) -> Iterator[None]:
-    """A context that restores the trained parameters to their values at its start if its body raises
-    FloatingPointError, and raises the error again. If not ``enabled``, nothing is copied or restored."""
-    trained = [p for p in model.parameters() if p.requires_grad] if enabled else []
-    before = [p.detach().to("cpu", copy=True) for p in trained]
-    try:
-        yield
-    except FloatingPointError:
-        for parameter, values in zip(trained, before, strict=True):
-            parameter.data.copy_(values)
-        raise
 
 
 def _read_digests(path: Path) -> list[str]:
