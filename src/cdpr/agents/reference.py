@@ -160,6 +160,8 @@ class ValueOfInformation(ReferenceAgent):
     more request after it. Diagnoses when no examination has a gain. It knows how often examinations are on record in
     the hospital, but not which ones are on this patient's record."""
 
+    part = 1.0  # the share of the cost of a request that counts
+
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Compute what requests cost, in units of utility. Returns the utility lost to an examination with a result,
         shape [examinations], and the utility lost to a request whose result is unavailable, a number."""
@@ -167,7 +169,7 @@ class ValueOfInformation(ReferenceAgent):
         usd: Any = self.prices(state)
         # The efforts of all examinations at once: each count is an array [examinations].
         with_result = Effort(issued=1 - physical, available=1 - physical, physical=physical, cost_usd=usd)
-        return self.loss(with_result), self.loss(Effort(issued=1, unavailable=1))
+        return self.part * self.loss(with_result), self.part * self.loss(Effort(issued=1, unavailable=1))
 
     def loss(self, effort: Effort) -> Any:
         """Compute the utility lost to an effort: minus the utility U of the effort without a right diagnosis. It is an
@@ -185,12 +187,7 @@ class DiscountedInformation(ValueOfInformation):
     """The agent :class:`ValueOfInformation` with examinations at a quarter of their cost in utility. It shows the
     accuracy that more money would buy."""
 
-    part = 0.25  # the share of the cost of a request that counts
-
-    def charges(self, state: State) -> tuple[np.ndarray, float]:
-        """Compute what requests cost, in units of utility, as :class:`ValueOfInformation` does, times :attr:`part`."""
-        with_result, without_result = super().charges(state)
-        return self.part * with_result, self.part * without_result
+    part = 0.25
 
 
 class Habits(NamedTuple):

@@ -18,25 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from ..escape import unescape_csv_cell
-from ..files import read_table
+from ..files import parse_yaml, read_table, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks, hold
 from ..metrics_log import read_history, read_metrics
-from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
+from ..records import KEY_TAG, RunRecord, record_files
 from ..settings import Settings
 from ..settings.load import flatten
 
 CURRENT_TAG = "cdpr.current"  # "true": the results still have this run; "false": a later run replaced it
 COMPARISON = "cdpr/comparison"  # the MLflow experiment with a run for each method of Table 1
-# The MLflow experiments, with the text that MLflow shows above the runs of each.
-EXPERIMENTS = {
-    COMPARISON: "A run per method of Table 1: means over training seeds with the ends of 95% intervals, "
-    "in-domain and on average over data sets, the utility first. Select all runs and press Compare.",
-    "cdpr/training": "A run per variant and seed. Compare `validation/utility`, the objective, then accuracy and aec "
-    "(cost per case in USD) over steps; group by the tag `variant`. `credit/*` says how the process reward came about.",
-    "cdpr/evaluation": "A run per agent and data set. Compare utility, the objective, then accuracy, aec (cost in "
-    "USD) and aen (examinations), greedy and sampled; group by the tags `run` and `dataset`.",
-    PIPELINE: "All other jobs: ingestion, prices, warm start, tables and figures.",
-}
+EXPERIMENTS: dict[str, str] = parse_yaml(shipped_text(__package__, "mlflow.yaml"))
+"""The MLflow experiments, with the text that MLflow shows above the runs of each."""
 # What MLflow takes at most: characters of a parameter, runs of a search.
 _MOST_CHARACTERS, _MOST_RUNS = 6000, 50_000
 # Sections whose entries are one MLflow parameter each, with all settings in it as its text: every figure reads all of

@@ -87,22 +87,6 @@ def _escape_character(character: re.Match[str]) -> str:
     return _ENTITIES.get(character[0], f"\\{character[0]}")
 
 
-# Characters that LaTeX does not print as they are, and how they are written.
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
-            "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "·": r"$\cdot$",
-            "λ": r"$\lambda$", "Δ": r"$\Delta$", "<": "$<$", ">": "$>$", "|": r"\textbar{}", "°": r"$^{\circ}$",
-            "µ": r"$\mu$", "μ": r"$\mu$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$",
-            "η": r"$\eta$", "π": r"$\pi$", "σ": r"$\sigma$", "≈": r"$\approx$", "≠": r"$\neq$", "→": r"$\rightarrow$",
-            "↑": r"$\uparrow$", "↓": r"$\downarrow$", "½": r"$\frac{1}{2}$", "¼": r"$\frac{1}{4}$",
-            "¾": r"$\frac{3}{4}$", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}", "•": r"\textbullet{}",
-            "\u00a0": "~", "\u202f": "~", "\u2009": r"\,", "\u2011": "-", "\u2010": "-", "`": "{`}",
-            "ß": r"\ss{}", "ø": r"\o{}", "å": r"\aa{}",
-            **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-            **{c: "\\" + c for c in "&%$#_{}"}}  # fmt: skip
-# LaTeX's accents, by the combining character of Unicode: "é" is decomposed to "e" and U+0301, and written \'{e}.
-_ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303": "~", "\u0327": "c"}
-
-
 def latex(text: str) -> str:
     """Escape a text for LaTeX, on one line. A character that pdflatex cannot print becomes its code point, such as
     (U+4E2D)."""
@@ -111,13 +95,22 @@ def latex(text: str) -> str:
     return f"{{}}{escaped}" if escaped.startswith(("[", "*")) else escaped
 
 
+@functools.cache
+def _latex_table() -> dict[str, dict[str, str]]:
+    """Read ``latex.yaml``: the ``special`` characters and the ``accents``, each by its Unicode character."""
+    from ..files import parse_yaml, shipped_text
+
+    return parse_yaml(shipped_text(__package__, "latex.yaml"))
+
+
 def _latex_character(character: str) -> str:
     """Write one character in LaTeX: as itself, by a command, as a letter with its accent, or else as its code point."""
-    if character in _SPECIAL or " " <= character <= "~":
-        return _SPECIAL.get(character, character)
+    special, accent_of = _latex_table()["special"], _latex_table()["accents"]
+    if character in special or " " <= character <= "~":
+        return special.get(character, character)
     letter, *accents = list(unicodedata.normalize("NFD", character))
-    if letter.isascii() and len(accents) == 1 and accents[0] in _ACCENTS:
-        return f"\\{_ACCENTS[accents[0]]}{{{letter}}}"
+    if letter.isascii() and len(accents) == 1 and accents[0] in accent_of:
+        return f"\\{accent_of[accents[0]]}{{{letter}}}"
     return f"(U+{ord(character):04X})"
 
 
