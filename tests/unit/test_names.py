@@ -22,7 +22,7 @@ FALLBACK = Costs().fallback_usd
         ("α-fetoprotein|Serum alpha-fetoprotein level|AFP", "Alpha-Fetoprotein"),
         ("γ-GT|Gamma GT", "Liver Function Test"),
         ("β-hCG|Serum beta-hCG", "Serum hCG"),
-        ("Urinary sodium excretion|Sodium (Urine)", "Urine Electrolytes"),
+        ("Urinary sodium excretion|Sodium (Urine)", "Urine Sodium"),
         ("Glucose (Pleural)|Pleural fluid glucose", "Body Fluid Glucose"),
         ("X-ray of both knees|KNEE (AP, LAT) LEFT|Radiograph of the left knee|Knee radiographs", "Knee X-ray"),
         ("Chest computed tomography scan|CT thorax|Chest CT with a nodule, seen before", "CT Chest"),

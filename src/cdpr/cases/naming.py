@@ -191,15 +191,16 @@ def _physical_kind(name: str) -> str:
 
 def _read_standard_name(name: str) -> Meaning:
     """Read a LOINC name. Returns the examination that one of its clinical names means, else one that reports it as a
-    quantity, else the meaning of the name after the rewriting rules of ``naming.yaml``, else only its class."""
+    quantity, else the meaning of the name after the rewriting rules of ``naming.yaml``, or of its closest clinical name,
+    each read as any other name, else only its class."""
     clinical, reporting = translate(name)  # names, the closest first
     if own := next(filter(None, map(_read_by_name, clinical)), None):
         return own
     if panel := next(filter(None, map(_read_by_name, reporting)), None):
         return replace(panel, how="analyte")
-    rewritten = _rewrite_name(name)
+    wordings = (wording for wording in (_rewrite_name(name), clinical[0]) if wording != name)
     class_only = Meaning(kind=_class_in(clinical[0]) or "laboratory test", whole=False)
-    return class_only if rewritten == name else _read(rewritten)
+    return next((found for found in map(_read, wordings) if found.terms), class_only)
 
 
 def _read_by_name(name: str) -> Meaning | None:
