@@ -191,8 +191,8 @@ def _physical_kind(name: str) -> str:
 
 def _read_standard_name(name: str) -> Meaning:
     """Read a LOINC name. Returns the examination that one of its clinical names means, else one that reports it as a
-    quantity, else the meaning of the name after the rewriting rules of ``naming.yaml``, or of its closest clinical name,
-    each read as any other name, else only its class."""
+    quantity, else the meaning of the name after the rewriting rules of ``naming.yaml`` or of its closest clinical name,
+    each read as any other name is, else only its class."""
     clinical, reporting = translate(name)  # names, the closest first
     if own := next(filter(None, map(_read_by_name, clinical)), None):
         return own
