@@ -10,11 +10,11 @@ from ..settings import ModelEntry, Settings, SettingsError
 from ..settings.datasets import Governance
 from ..settings.models import Calls
 from ..settings.schema import Policy
+from .guard import Disclosure, check_disclosure
 from .model_folder import check_folder
 from .types import Model
 
 if TYPE_CHECKING:
-    from .guard import Disclosure
     from .own_server import OwnServer
 
 # Modules are imported by name, so that a job depends on the code of its own kind of model only.
@@ -136,7 +136,7 @@ class ModelSpec:
         """Whether all answers come from recordings, so that no request is sent."""
         return self.calls is not None and self.calls.mode == "replay"
 
-    def check(self, dataset: str = "") -> "Disclosure | None":
+    def check(self, dataset: str = "") -> Disclosure | None:
         """Check that the model can be used, before any work is done.
 
         Returns a :class:`~.guard.Disclosure` where credentialed text will go to another machine, else None. Raises
@@ -151,8 +151,6 @@ class ModelSpec:
         if not self.name:
             remedy = "set the key beside it that names it (`id` of a model, `served_as` of an agent)"
             raise SettingsError(f"a server is set as model, but not which model of it: {remedy}")
-        from .guard import check_disclosure
-
         return check_disclosure(self.address, self.credentialed, self.governance, dataset)
 
     @classmethod
