@@ -137,13 +137,13 @@ def _clean_history(draft: Draft) -> dict[str, str]:
 def _failed_rule(draft: Draft) -> str | None:
     """Return the rule that drops a draft: it has no diagnosis in words, no physical examination although one is needed,
     or neither complaint nor present illness. None for a usable draft."""
-    if is_absent(draft.diagnosis) or draft.diagnosis.casefold() == "none":
-        return "no diagnosis"
-    if is_code(draft.diagnosis):
-        return "diagnosis given as a code"
-    if draft.needs_physical and not draft.physical:
-        return "no physical examination"
-    return None if has_illness(_clean_history(draft)) else "no complaint and no present illness"
+    rules = {
+        "no diagnosis": is_absent(draft.diagnosis) or draft.diagnosis.casefold() == "none",
+        "diagnosis given as a code": is_code(draft.diagnosis),
+        "no physical examination": draft.needs_physical and not draft.physical,
+        "no complaint and no present illness": not has_illness(_clean_history(draft)),
+    }
+    return next((rule for rule, applies in rules.items() if applies), None)
 
 
 def missing_content(history: Mapping[str, str], results: Collection[str]) -> str | None:

@@ -169,14 +169,12 @@ class Resource(FhirElement):
                 return resource
         return None
 
-    def attached_texts(self, attachments: Iterable[FhirElement], attrition: Attrition) -> Iterator[str]:
-        """Yield the text of each of ``attachments``. Attachments that are no text, or not in the export, are counted.
-        Raises IngestError for text that cannot be decoded."""
-        for attachment in attachments:
-            if (text := self._attachment_text(attachment)) is None:
-                attrition.count("attachments that are no text or lie elsewhere")
-            else:
-                yield text
+    def attached_texts(self, attachments: Iterable[FhirElement], attrition: Attrition) -> list[str]:
+        """Return the text of each of ``attachments``. Attachments that are no text, or not in the export, are counted
+        and left out. Raises IngestError for text that cannot be decoded."""
+        texts = list(map(self._attachment_text, attachments))
+        attrition.count("attachments that are no text or lie elsewhere", texts.count(None))
+        return [text for text in texts if text is not None]
 
     def _attachment_text(self, attachment: FhirElement) -> str | None:
         """Decode the text of an attachment, or of the Binary resource that it names. None if it is no text, or not in

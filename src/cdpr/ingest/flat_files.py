@@ -148,11 +148,10 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise IngestError(path, "no such file", "check the path of this data set, and which files it needs") from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        problem, remedy = "the compressed file is cut short or damaged", "copy, download or compress it again"
         if isinstance(error, OSError) and error.errno is not None:
-            problem = f"cannot be read ({type(error).__name__})"
-            raise IngestError(path, problem, "check the file and its permissions") from error
-        problem = "the compressed file is cut short or damaged"
-        raise IngestError(path, problem, "copy, download or compress it again") from error
+            problem, remedy = f"cannot be read ({type(error).__name__})", "check the file and its permissions"
+        raise IngestError(path, problem, remedy) from error
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:

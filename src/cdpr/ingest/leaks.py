@@ -117,8 +117,8 @@ def _diagnosis_in_name(exam: str, diagnosis: str, loose: bool) -> Mention | None
     if (known.terms and known.whole) or examinations().find(name):  # whole: every word of the name is understood
         return None
     for mention in mentions(name, diagnosis, loose):
-        is_sought = TEST.match(name, mention.end) or _PATTERN.aim.search(name[: mention.start])
-        if not is_sought:
+        # Unless the name only asks for the disease.
+        if not (TEST.match(name, mention.end) or _PATTERN.aim.search(name[: mention.start])):
             return mention
     return None
 

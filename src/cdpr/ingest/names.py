@@ -34,11 +34,9 @@ def physical_key(name: str) -> str:
     """Return the key of an item of the physical examination: its name, or the canonical one for a synonym, with the
     suffix of such items. ``Pulm exam`` becomes ``Respiratory (Physical Examination)``."""
     name = one_line(name).removesuffix(PHYSICAL_SUFFIX)
-    for spelling in (name, _PATTERN.ending.sub("", name)):  # "Pulm exam", then "Pulm"
-        term = examinations().find(spelling)
-        if term is not None and term.kind == "physical":
-            return term.name + PHYSICAL_SUFFIX
-    return name + PHYSICAL_SUFFIX
+    spellings = (name, _PATTERN.ending.sub("", name))  # "Pulm exam", then "Pulm"
+    terms = filter(None, map(examinations().find, spellings))
+    return next((term.name for term in terms if term.kind == "physical"), name) + PHYSICAL_SUFFIX
 
 
 def add_text(texts: dict[str, str], key: str, text: str, separator: str = " ") -> None:
