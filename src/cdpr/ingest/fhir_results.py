@@ -54,8 +54,6 @@ class _Collector:
         """Add what an observation measured. ``panel`` is the name of the report or panel that lists the observation,
         empty without one."""
         categories, name = observation.codes("category"), observation.display("code")
-        if not _is_final(observation, self.attrition, "observations"):
-            return
         # Some systems mark everything on a form as a survey, known examinations too: these are kept.
         is_survey = not categories.isdisjoint(_WORDS["no_examination"]) and term_of(_code_name(observation)) is None
         if is_survey or _PATTERN.death.search(name):
@@ -80,8 +78,6 @@ class _Collector:
     def add_report(self, report: Resource) -> None:
         """Add the text of a report: its attachments, then its conclusion as impression. A report without a text or a
         name is counted, unless it lists observations."""
-        if not _is_final(report, self.attrition, "reports"):
-            return
         name = _PATTERN.system.sub("", _code_name(report))
         is_imaging = not report.codes("category").isdisjoint(_WORDS["imaging"])
         texts = report.attached_texts(report.children("presentedForm"), self.attrition)
@@ -98,8 +94,6 @@ class _Collector:
 
     def add_procedure(self, procedure: Resource) -> None:
         """Add what a procedure found. Most procedures are treatments, which found nothing; these are counted."""
-        if not _is_final(procedure, self.attrition, "procedures"):
-            return
         texts = [procedure.display("outcome"), *(note.text("text") for note in procedure.children("note"))]
         text, name = " ".join(filter(says_something, map(one_line, texts))), _code_name(procedure)
         if text and says_something(name):
@@ -128,7 +122,9 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
         if specimen and not _PATTERN.susceptibility.search(one.display("code")):
             cultures[specimen] = _examination_key(one, _read_analytes(one, person), panel) or ""
     for resource in resources:
-        if resource.kind == "Observation" and id(resource.value) not in mere_lists:
+        if id(resource.value) in mere_lists or not _is_final(resource, attrition):
+            continue
+        if resource.kind == "Observation":
             panel = panels.get(id(resource.value), "")
             if not panel and _PATTERN.susceptibility.search(resource.display("code")):
                 panel = cultures.get(_specimen_reference(resource), "Antibiotic Susceptibility")
@@ -165,11 +161,11 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
     return panels, mere_lists
 
 
-def _is_final(content: FhirElement, attrition: Attrition, what: str) -> bool:
-    """Whether a resource is final; one without a status counts as final. All resources are counted as ``what``, and
-    those that are not final once more."""
+def _is_final(resource: Resource, attrition: Attrition) -> bool:
+    """Whether a result is final; one without a status counts as final. All results are counted by their kind, and those
+    that are not final once more."""
+    what, final = _WORDS["counted"][resource.kind], resource.text("status") in ("", *FINAL)
     attrition.count(what)
-    final = content.text("status") in ("", *FINAL)
     attrition.count(f"{what} that are withdrawn or not there yet", not final)
     return final
 

@@ -31,6 +31,8 @@ csv.field_size_limit(LONGEST_NOTE)
 _MAGIC = {kind: bytes.fromhex(start) for kind, start in phrases("flat_files")["magic"].items()}
 _COMPRESSED: dict[str, Callable[[Any], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _FILES = (("data",), ("content",))  # the names of whole files in base64, as FHIR has them; STU3 called some "content"
+# What is wrong with a file or folder that this user is not allowed to read, and what to do about it.
+NOT_PERMITTED = ("may not be read by this user", "ask its owner, or see to its permissions")
 _MOST_PACKINGS = 4  # compressions and archives around one file
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # text in quotes, as repr writes it
 
@@ -48,11 +50,6 @@ class IngestError(ValueError):
         # A field whose name was read from the file has quotes already; they mark it as text to withhold.
         field_text = f"field {field if _QUOTED.search(field) else repr(field)}: " if field is not None else ""
         super().__init__(f"{location}: {field_text}{problem}; {remedy}")
-
-    @classmethod
-    def not_permitted(cls, error: PermissionError) -> "IngestError":
-        """Make the error about the file or folder in ``error``, which this user is not allowed to read."""
-        return cls(str(error.filename), "may not be read by this user", "ask its owner, or see to its permissions")
 
     def without_text(self) -> "IngestError":
         """Return the same error with all quoted values withheld, for cases whose text must not appear in a log."""
@@ -144,7 +141,7 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
         remedy = "close every double quote, and double those inside a text"
         raise IngestError(path, problem, remedy, line=line) from error
     except PermissionError as error:
-        raise IngestError.not_permitted(error) from error
+        raise IngestError(error.filename, *NOT_PERMITTED) from error
     except FileNotFoundError as error:
         raise IngestError(path, "no such file", "check the path of this data set, and which files it needs") from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:

@@ -95,7 +95,7 @@ class Tables:
             types = {row.column_name: row.column_type for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
             names = list(types)
             # Some tools store texts as bytes.
-            decoded = [f'decode("{name}") AS "{name}"' for name, kind in types.items() if kind == "BLOB"]
+            decoded = [f"decode({column}) AS {column}" for column in columns if types.get(column) == "BLOB"]
             source = _replacing_query(source, decoded)
         else:
             header_line, header = next(csv_rows(path), (1, []))

@@ -12,7 +12,7 @@ from ..settings import Settings
 from ..settings.datasets import DATASETS
 from .attrition import Attrition, Incident
 from .draft import Import, Importer
-from .flat_files import IngestError
+from .flat_files import NOT_PERMITTED, IngestError
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # the same for every seed of training, so that all runs have the same split
@@ -61,7 +61,7 @@ def ingest(
     try:
         records = sorted(importer(source, work), key=lambda record: record.note_id)
     except PermissionError as error:
-        raise IngestError.not_permitted(error) from None
+        raise IngestError(error.filename, *NOT_PERMITTED) from None
     except IngestError as error:
         raise (error.without_text() if source.credentialed else error) from None
     # Report what was dropped, then split.
