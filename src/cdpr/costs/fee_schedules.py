@@ -7,7 +7,6 @@ most rows are bad, the file is an error too.
 
 import csv
 import io
-import re
 import warnings
 import zipfile
 import zlib
@@ -20,24 +19,19 @@ from statistics import median
 from typing import Any, Self
 from xml.etree.ElementTree import ParseError
 
+from ..cases.patterns import Patterns, fill
 from ..files import TableError, csv_records, parse_yaml, shipped_text
 
-CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")  # a billing code (HCPCS)
-_BINARY_BYTE = re.compile(rb"[\0-\x08\x0e-\x1f]")
+_BINARY_BYTES = bytes([*range(9), *range(14, 32)])  # no text has any of these
 Row = tuple[int, list[str]]  # the line that it begins on, and its cells
 Cells = dict[str, str]  # cells of a row by the names of their columns
 NATIONAL = "national"  # the locality of prices that hold in the whole country
-_CODE_WITH_MODIFIER = re.compile(rf"(?P<code>{CODE.pattern})(-(?P<modifier>[A-Z0-9]{{2}}))?")
-_MODIFIER = re.compile(r"([A-Z0-9]{2})?")
-_AMOUNT = re.compile(r"\$?((\d+|\d{1,3}(,\d{3})+)(\.\d*)?|\.\d+)")
-_DATE = re.compile(r"20\d\d(0[1-9]|1[0-2])\d\d")
-_YEAR = re.compile(r"\bCY\s*(20\d\d)\b")
 _CENT = Decimal("0.01")
 _DEAREST = Decimal(9_999_999)  # US dollars; a higher number is a date or something else
 _LEAST_JUDGED = 50  # with fewer rates a schedule is not checked by what they have in common
 _FEW_SHARE = 0.1  # largest share of rows that differ from the others in a cell that should be the same in all
-_LAYOUT = parse_yaml(shipped_text(__package__, "fee_schedules.yaml"))
-_UNITS, _INDICES = _LAYOUT["units"], _LAYOUT["indices"]
+_LAYOUT = fill(parse_yaml(shipped_text(__package__, "fee_schedules.yaml")))
+_UNITS, _INDICES, _PATTERN = _LAYOUT["units"], _LAYOUT["indices"], Patterns(_LAYOUT["patterns"])
 _ASK_FOR_NAMES = "do the columns stand under their names?"  # the end of messages about implausible columns
 
 
@@ -65,7 +59,7 @@ class Table:
         # The header, and the index of its column of codes.
         self.line, last_header = rows[start]
         width, code = len(last_header), [plain(cell) for cell in last_header].index(plain(header[-1]))
-        early = [line for line, row in rows[:start] if code < len(row) and CODE.fullmatch(row[code].upper())]
+        early = [line for line, row in rows[:start] if code < len(row) and _PATTERN.code.fullmatch(row[code].upper())]
         if early:
             problem = f"{len(early)} rows of codes stand above the header (line {self.line})"
             raise TableError(f"{path}:{early[0]}: {problem}; use the file as published")
@@ -107,7 +101,7 @@ def read_csv(path: Path) -> list[Row]:
         raw = path.read_bytes()
     except OSError as error:
         raise TableError(f"{path}: cannot be read: {error.strerror}") from error
-    if raw.startswith(b"PK") or _BINARY_BYTE.search(raw):
+    if raw.startswith(b"PK") or raw.translate(None, _BINARY_BYTES) != raw:
         raise TableError(f"{path}: this is no CSV file; unpack it, or save it as CSV")
     try:
         text = raw.decode("utf-8-sig")
@@ -201,7 +195,7 @@ class Schedule:
             self.rows += 1
             try:
                 column, code = next(iter(cells.items()))
-                if not CODE.fullmatch(code.upper()):
+                if not _PATTERN.code.fullmatch(code.upper()):
                     raise BadRow(f"field {column!r}: {code[:20]!r} is not a code of five characters")
                 self._add(code.upper(), cells.get("MOD", ""), price(cells))
             except BadRow as why:
@@ -220,7 +214,7 @@ class Schedule:
         if isinstance(price, str):
             self.left_out[price] += 1
             return
-        if not _MODIFIER.fullmatch(modifier):
+        if not _PATTERN.modifier.fullmatch(modifier):
             raise BadRow(f"field 'MOD': {modifier[:20]!r} is not a modifier")
         if price > _DEAREST:
             raise BadRow(f"{price:,} US dollars are no rate; is it a date?")
@@ -252,7 +246,7 @@ def split_codes(codes: str) -> list[tuple[str, str]]:
     (code, modifier) of each; the modifier is empty where there is none. Raises ValueError for any other text, also an
     empty one."""
     parts = codes.split("+")
-    items = [item for part in parts if (item := _CODE_WITH_MODIFIER.fullmatch(part.strip()))]
+    items = [item for part in parts if (item := _PATTERN.code_with_modifier.fullmatch(part.strip()))]
     if len(items) < len(parts):
         raise ValueError(f"{codes!r} is not CODE, CODE-MODIFIER or several of them joined by '+'")
     return [(item["code"], item["modifier"] or "") for item in items]
@@ -267,7 +261,7 @@ def read_clfs(path: Path) -> Schedule:
     table = Table(path, read_csv(path), "YEAR", "HCPCS", kind="the CLFS file")
     rows = table.select("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR", "EFF_DATE")
     year = _find_prevailing(rows, "YEAR", table.path, "year", "give the file of one year")
-    latest = max(filter(_DATE.fullmatch, (cells["EFF_DATE"] for _, cells in rows)), default="")
+    latest = max(filter(_PATTERN.date.fullmatch, (cells["EFF_DATE"] for _, cells in rows)), default="")
     release = f"Q{(int(latest[4:6]) + 2) // 3}" if latest else ""  # by the month of YYYYMMDD
 
     def price(cells: Cells) -> Decimal | str:
@@ -287,7 +281,7 @@ def read_opps(path: Path) -> Schedule:
     that cannot be used.
     """
     table = Table(path, read_sheet(path), "HCPCS Code", kind="Addendum B")
-    years = (match[1] for row in table.titles for cell in row if (match := _YEAR.search(cell)))
+    years = (match[1] for row in table.titles for cell in row if (match := _PATTERN.calendar_year.search(cell)))
     rows = [(line, cells) for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE") if cells["HCPCS CODE"]]
 
     def price(cells: Cells) -> Decimal | str:
@@ -379,7 +373,7 @@ def read_gpci(path: Path, locality: str, year: str = "") -> tuple[Decimal, ...]:
     numbers of contractor and locality, which spreadsheets drop, are restored. Raises TableError for an unknown
     locality, for implausible indices, and for a file of another ``year``.
     """
-    if not re.fullmatch(r"\d{5}-\d{2}", locality):
+    if not _PATTERN.locality.fullmatch(locality):
         problem = f"{locality!r} is neither 'national' nor contractor and locality, such as '10112-00'"
         raise TableError(f"data.fee_schedules.locality: {problem}")
     # Index the rows by "contractor-locality".
@@ -407,7 +401,7 @@ def _check_year(table: Table, columns: Sequence[str], year: str) -> None:
     """Raise TableError unless the indices in ``table`` are of this ``year``. Their year is in the names of the columns,
     else in the titles, else in the name of the file. An empty ``year`` is not checked."""
     texts = (" ".join(columns), " ".join(cell for row in table.titles for cell in row), table.path.name)
-    years_by_text = (re.findall(r"20\d\d", text) for text in texts)
+    years_by_text = map(_PATTERN.year.findall, texts)
     years = set(next(filter(None, years_by_text), []))  # in the first text that has any
     if year and years != {year}:
         problem = f"indices of {' and '.join(sorted(years)) or 'no stated year'} beside relative values of {year}"
@@ -424,7 +418,7 @@ def _read_amount(cells: Cells, name: str) -> Decimal:
 
 def _parse_decimal(text: str) -> Decimal | None:
     """Return an amount such as ``$1,234.50`` as a number; None for any other text."""
-    return Decimal(text.lstrip("$").replace(",", "")) if _AMOUNT.fullmatch(text) else None
+    return Decimal(text.lstrip("$").replace(",", "")) if _PATTERN.amount.fullmatch(text) else None
 
 
 def _find_prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: str, advice: str) -> str:

@@ -8,7 +8,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import re
 from calendar import monthrange
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,13 +19,10 @@ from typing import Any
 
 from .attrition import Attrition
 from .flat_files import Element, IngestError, files_with_ending, parse_json, read_text
-from .texts import html_text, one_line, phrases, plain_text, quoted
+from .texts import html_text, one_line, patterns, phrases, plain_text, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
-_KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")  # Observation
-_LOCAL_REFERENCE = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")  # Patient/7 at the end of a URL
-_DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")  # 2024, 2024-03, 2024-03-02, 2024-03-02T10:00:00Z
-_WORDS = phrases("fhir")
+_WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 _STU3 = "resources with element names of FHIR STU3"  # an event that is counted
 
 
@@ -55,7 +51,7 @@ class FhirElement(Element):
         if not text:
             return None
         try:
-            if not _DATE.fullmatch(text):
+            if not _PATTERN.date.fullmatch(text):
                 raise ValueError(text)
             if len(text) > len("2024-03-02"):
                 moment = datetime.fromisoformat(text)
@@ -160,7 +156,7 @@ class Resource(FhirElement):
         if address.startswith("#"):
             inner = [one for one in self.children("contained") if one.text("id") == address[1:]]
             return Resource(inner[0], self.export, self.bundle) if inner else None
-        kind_and_id = _LOCAL_REFERENCE.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
+        kind_and_id = _PATTERN.local_reference.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
         for name in (address, kind_and_id[1] if kind_and_id else ""):
             known = self.export.by_reference.get(name, {})
             # Of other bundles only one may have it: the pages of a query are bundles, which refer to one another.
@@ -223,7 +219,7 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
                     read(resource, bundle, entry.text("fullUrl"))
                 else:
                     attrition.count("entries without a resource")
-        elif not _KIND.fullmatch(kind):
+        elif not _PATTERN.resource_type.fullmatch(kind):
             raise content.error("resourceType", "is missing" if not kind else f"{quoted(kind)} is no kind of resource")
         elif kind not in kinds:
             attrition.count(f"resources that are not read: {kind}")

@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import lzma
-import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from ..files import csv_records, file_type
-from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, phrases, quoted, visible
+from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, patterns, phrases, quoted, visible
 
 _PACKED_ENDINGS = ("", ".gz", ".zip", ".bz2", ".xz")
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
@@ -34,7 +33,7 @@ _FILES = (("data",), ("content",))  # the names of whole files in base64, as FHI
 # What is wrong with a file or folder that this user is not allowed to read, and what to do about it.
 NOT_PERMITTED = ("may not be read by this user", "ask its owner, or see to its permissions")
 _MOST_PACKINGS = 4  # compressions and archives around one file
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # text in quotes, as repr writes it
+_QUOTED = patterns("flat_files").quoted  # text in quotes, as repr writes it
 
 
 class IngestError(ValueError):
@@ -141,7 +140,7 @@ def as_ingest_errors(path: Path) -> Iterator[None]:
         remedy = "close every double quote, and double those inside a text"
         raise IngestError(path, problem, remedy, line=line) from error
     except PermissionError as error:
-        raise IngestError(error.filename, *NOT_PERMITTED) from error
+        raise IngestError(str(error.filename), *NOT_PERMITTED) from error
     except FileNotFoundError as error:
         raise IngestError(path, "no such file", "check the path of this data set, and which files it needs") from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:

@@ -202,10 +202,9 @@ def _report_sections(text: str) -> list[tuple[str, str]]:
 
 
 _PLAIN_WORDS = phrases("physical")["plain"]  # words such as "and", which say nothing of what a heading is about
-_WORD = re.compile(r"[^\W_]+")
 # Expressions for headings within a physical examination and for those that end it; and all words of known headings.
 _EXAM_HEADINGS = [phrases("physical")[name] for name in ("vital", "parts", "others")]
-_HEADING_WORDS = frozenset(_WORD.findall(" ".join([*(pattern for _, pattern in _ALL_HEADINGS), *_EXAM_HEADINGS])))
+_HEADING_WORDS = frozenset(_NOTE.word.findall(" ".join([*(pattern for _, pattern in _ALL_HEADINGS), *_EXAM_HEADINGS])))
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
 
 
@@ -269,8 +268,8 @@ def outline(text: str) -> str:
     it is replaced by its shape: ``AAAAA hospital course``."""
     lines = plain_text(text).split("\n")
     names = [line.partition(":")[0].strip() for line in lines if ":" in line or _stands_out(line)]
-    text_of_names = " / ".join([name for name in names if 0 < len(name.split()) <= 6][:40])
-    return _WORD.sub(lambda word: word[0] if word[0].casefold() in _HEADING_WORDS else shape(word[0]), text_of_names)
+    headings = " / ".join([name for name in names if 0 < len(name.split()) <= 6][:40])
+    return _NOTE.word.sub(lambda word: word[0] if word[0].casefold() in _HEADING_WORDS else shape(word[0]), headings)
 
 
 def physical_results(text: str) -> dict[str, str]:

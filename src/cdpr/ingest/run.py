@@ -61,7 +61,7 @@ def ingest(
     try:
         records = sorted(importer(source, work), key=lambda record: record.note_id)
     except PermissionError as error:
-        raise IngestError(error.filename, *NOT_PERMITTED) from None
+        raise IngestError(str(error.filename), *NOT_PERMITTED) from None
     except IngestError as error:
         raise (error.without_text() if source.credentialed else error) from None
     # Report what was dropped, then split.
