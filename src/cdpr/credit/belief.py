@@ -13,10 +13,10 @@ from ..cases import CaseRecord
 from ..cases.vocabulary import diagnoses
 from ..environment import Policy, State, Turn
 
+#: How a belief is computed from the log-probabilities of the tokens of a name. ``probability``: the probability of the
+#: whole name, which is exact where the policy writes each disease in one way. ``per_token``: the geometric mean of the
+#: tokens' probabilities, which does not shrink with the length of the name; for names in free text.
 Measure = Literal["probability", "per_token"]
-"""How a belief is computed from the log-probabilities of the tokens of a name. ``probability``: the probability of the
-whole name, which is exact where the policy writes each disease in one way. ``per_token``: the geometric mean of the
-tokens' probabilities, which does not shrink with the length of the name; for names in free text."""
 
 
 def true_names(case: CaseRecord) -> list[str]:

@@ -14,8 +14,8 @@ from ..settings.credit import Credit
 from ..settings.schema import Tests, Utility
 from .states import ActionKey
 
+#: R_proc of each decision of a trajectory; None where the state was not selected or not valued.
 ProcessRewards = Sequence[float | None]
-"""R_proc of each decision of a trajectory; None where the state was not selected or not valued."""
 
 
 def weighted_rewards(process: ProcessRewards, credit: Credit) -> list[float]:

@@ -11,13 +11,13 @@ from ..cases import normalise
 from ..environment.state import FinalDiagnosis, State, Step, Trajectory
 from ..settings.credit import Credit
 
+#: The end of an episode, a pair (trajectory, t): the trajectory from its decision t on.
 Suffix = tuple[Trajectory, int]
-"""The end of an episode, a pair (trajectory, t): the trajectory from its decision t on."""
+#: Identity of an action, by which equal actions at a state are recognised, such as ``("result", "Lactate")``: the kind
+#: of the observation that answered it, and the examination. Requests in other words for the same examination are one
+#: action, and so are all replies that cannot be parsed. All diagnoses are the one action ``("end", "")``, unless
+#: ``credit.diagnoses`` is ``by_text``.
 ActionKey = tuple[str, str]
-"""Identity of an action, by which equal actions at a state are recognised, such as ``("result", "Lactate")``: the kind
-of the observation that answered it, and the examination. Requests in other words for the same examination are one
-action, and so are all replies that cannot be parsed. All diagnoses are the one action ``("end", "")``, unless
-``credit.diagnoses`` is ``by_text``."""
 
 
 # The state tree

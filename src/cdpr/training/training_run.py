@@ -30,8 +30,8 @@ VALIDATION_SEED = 0  # of the episodes of every validation
 # Constants of the update in both engines: verl's defaults, since the paper gives none.
 CLIP_RATIO, DUAL_CLIP, WEIGHT_DECAY, MAX_GRAD_NORM = 0.2, 3.0, 0.01, 1.0
 
+#: Receives one row of metrics.
 Log = Callable[[Mapping[str, Any]], None]
-"""Receives one row of metrics."""
 
 METRICS, CREDIT = "metrics.jsonl", "credit.jsonl"  # files in the folder of an unfinished training
 # The metrics that a training prints, and how often.

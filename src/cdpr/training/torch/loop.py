@@ -24,8 +24,8 @@ from .weights import load_checkpoint, save_checkpoint
 if TYPE_CHECKING:
     from .trainer import Trainer
 
+#: The samples of a batch by group.
 Batch = Sequence[Sequence[Sample]]
-"""The samples of a batch by group."""
 
 
 def train(

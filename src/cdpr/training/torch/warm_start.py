@@ -44,8 +44,8 @@ _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
 _TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4
 
 
+#: A row for :func:`token_logprobs`: a conversation, and the diagnoses that branch off from it.
 Demonstration = Sequence[Segment]
-"""A row for :func:`token_logprobs`: a conversation, and the diagnoses that branch off from it."""
 
 
 @dataclass(frozen=True)

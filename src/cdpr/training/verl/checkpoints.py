@@ -15,8 +15,8 @@ from pathlib import Path
 from ...files import write_text
 from ..torch.weights import copy_tokenizer
 
+#: The file in which verl records the step of the latest checkpoint.
 LATEST = "latest_checkpointed_iteration.txt"
-"""The file in which verl records the step of the latest checkpoint."""
 _STEP, _MARK = "global_step_", "whole"  # how a checkpoint's folder begins; the file that marks it as whole
 
 

@@ -15,10 +15,10 @@ from .. import training_run
 from .memory import OWN_SERVER, memory_plan, micro_batch, settings_values, starts_frozen_server
 from .tables import evaluate, read_table, refuse
 
+#: Folder of verl's checkpoints, in that of the run's state.
 CHECKPOINTS = "verl"
-"""Folder of verl's checkpoints, in that of the run's state."""
+#: File that describes the run (:class:`~.session.Session`), in the same folder.
 SESSION = "session.json"
-"""File that describes the run (:class:`~.session.Session`), in the same folder."""
 
 
 def environment_variables(settings: Settings) -> dict[str, str]:

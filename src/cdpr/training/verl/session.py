@@ -24,12 +24,12 @@ from ..algorithm import Context
 from ..training_run import TrainingRun
 from .tables import read_table
 
+#: The largest share of the episodes of a step, or of its replies for credit, that is allowed to fail. Where more fail,
+#: the run saves its state and stops.
 MAX_FAILED = 0.1
-"""The largest share of the episodes of a step, or of its replies for credit, that is allowed to fail. Where more fail,
-the run saves its state and stops."""
 LOOP = "cdpr"  # the name of our agent loop in loops.yaml
+#: File that says what a starting run waits for; empty once it has started.
 START = "start.txt"
-"""File that says what a starting run waits for; empty once it has started."""
 # Metrics and times of a step: verl's name of each, and ours.
 _NAMES: dict[str, str] = read_table("metrics")
 Metrics = Mapping[str, Any]
