@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -117,6 +118,8 @@ def evaluate(
                     retries += sum(retried for _, retried in episodes)
                     done.update(zip(keys, (row for row, _ in episodes), strict=True))
                     _write_rows(saved, done.values())
+                    with saved.open("rb") as file:
+                        os.fsync(file.fileno())  # safe from a power cut too
                 rows += [done[key] for key in keys]
     _write_rows(out, rows)
     saved.unlink()
