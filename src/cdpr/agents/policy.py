@@ -55,22 +55,18 @@ class PolicyAgent(Policy):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Sample one reply at a state. It has to be a diagnosis if ``forced``, and always for an agent that sees the
         whole record."""
-        [reply] = await self._sample_replies(state, (0,), forced or self.whole_record, seed)
+        [reply] = await self.sample(state, (0,), forced or self.whole_record, seed, first_line=False)
         return reply
 
-    async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Sample independent replies at a state, one for each index in ``numbers``, in their order. The reply with
-        index k is the same for equal seeds. A forced reply can stop after its first line, the diagnosis."""
-        return await self._sample_replies(state, numbers, forced, seed, first_line=forced)
-
-    async def _sample_replies(
-        self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = False
+    async def sample(
+        self, state: State, numbers: Sequence[int], forced: bool, seed: int, first_line: bool = True
     ) -> list[Turn]:
-        """Sample the replies with the indices ``numbers`` at a state; returns one turn for each. A model with a
-        tokenizer gets a token prompt, and its replies have token ids and log-probabilities; another model gets chat
-        messages. With ``forced`` a token prompt ends with the words before a diagnosis, so that each reply is one; chat
-        messages only demand it. With ``first_line`` a reply can stop after its first line."""
-        sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=first_line)
+        """Sample independent replies at a state, one for each index in ``numbers``, in their order. The reply with
+        index k is the same for equal seeds. A model with a tokenizer gets a token prompt, and its replies have token
+        ids and log-probabilities; another model gets chat messages. With ``forced`` a token prompt ends with the words
+        before a diagnosis, so that each reply is one; chat messages only demand it. A forced reply can stop after its
+        ``first_line``, the diagnosis."""
+        sampling = Sampling(self.settings.max_turn_tokens, self.temperature, first_line=forced and first_line)
         if self.model.tokenizer is None:
             messages = self.prompts.messages(state, forced, self.whole_record)
             completions = await self.model.chat(messages, numbers, sampling, seed)

@@ -72,7 +72,7 @@ class Interpreter:
         the text does not show are left out."""
         # Findings in words.
         worded = [finding for finding in exam.findings if finding.measure is None]
-        states = (self._read_phrases(exam.name, worded, text) | _read_organisms(worded, text)) if worded else {}
+        states = self._read_phrases(exam.name, worded, text) if worded else {}
         # Laboratory quantities; ``values`` has what is printed for each, by the label in small letters.
         measured = [finding for finding in exam.findings if finding.measure is not None]
         values = {a.label.casefold(): a.value or a.comments for a in parse_analytes(text)} if measured else {}
@@ -80,8 +80,9 @@ class Interpreter:
         return states | {name: state for name, state in by_name.items() if state is not None}
 
     def _read_phrases(self, source: str, findings: list[Finding], text: str) -> dict[str, int]:
-        """Read the states of ``findings``, by name, from the phrases in a text. Of several phrases for one finding the
-        first counts. Words that matched a long phrase are not matched again by a shorter one.
+        """Read the states of ``findings``, by name, from the phrases in a text; the name of an organism is a phrase
+        too. Of several phrases for one finding the first counts. Words that matched a long phrase are not matched again
+        by a shorter one.
 
         ``source`` is the heading or the examination to which the text belongs. It determines the findings, so the
         pattern of their phrases is compiled once for each source.
@@ -93,6 +94,9 @@ class Interpreter:
                 for state in range(len(finding.states))
                 for phrase in filter(None, self.site.every_phrase(finding, state))
             }
+            for finding in findings:
+                for state, organism in finding.organisms.items():
+                    meaning[_normalise_phrase(organism["org_name"])] = finding.name, state
             longest_first = sorted(meaning, key=lambda phrase: (-len(phrase), phrase))
             alternatives = "|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in longest_first)
             self._vocabularies[source] = re.compile(alternatives), meaning
@@ -127,18 +131,6 @@ class Interpreter:
 def _normalise_phrase(text: str) -> str:
     """Return the text in lower case, with single spaces, without full stops and spaces at its end."""
     return " ".join(text.casefold().split()).rstrip(". ")
-
-
-def _read_organisms(findings: list[Finding], text: str) -> dict[str, int]:
-    """Read the states (indices) of culture findings, by name, from the organisms that a text names. Findings without a
-    named organism are left out."""
-    folded = text.casefold()
-    return {
-        finding.name: state
-        for finding in findings
-        for state, organism in finding.organisms.items()
-        if organism["org_name"].casefold() in folded
-    }
 
 
 @functools.cache

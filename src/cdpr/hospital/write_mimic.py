@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import StrictUndefined, Template
 
 from ..cases import Analyte
@@ -165,10 +164,9 @@ class _Admission:
         self._add_specimen(exam, analytes, drawn)
         if self.rng.random() < REPEATED:
             # Repeats come after the first day and show recovery: an importer that reads them reads the future.
-            recovered = []
-            for finding in exam.findings:
-                commonest = int(np.argmax(finding.table.mean(axis=0)))  # the commonest state over all diseases
-                recovered.append(write_measure(finding, commonest, self.site, self.rng))
+            commonest = [int(finding.table.mean(axis=0).argmax()) for finding in exam.findings]  # over all diseases
+            states = zip(exam.findings, commonest, strict=True)
+            recovered = [write_measure(finding, state, self.site, self.rng) for finding, state in states]
             self._add_specimen(exam, recovered, self.admit + timedelta(hours=float(self.rng.uniform(30, 80))))
         return analytes
 
