@@ -8,7 +8,7 @@ frequent disease there.
 
 import functools
 from abc import abstractmethod
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from cachetools import LRUCache, cachedmethod
@@ -190,33 +190,22 @@ class DiscountedInformation(ValueOfInformation):
     part = 0.25
 
 
-class Habits(NamedTuple):
-    """The three habits of a :class:`Clinician`: the shares of cases (0 to 1) that have each, and when each stops.
-
-    In the share ``premature`` of the cases the clinician diagnoses after one examination, or in the share ``at_once``
-    of these without any. In the share ``defensive`` the clinician requests the most informative examination at any
-    price, until a disease has at least the probability ``certainty``. In all other cases the clinician is economical,
-    and stops at the probability ``confidence``. Never more than ``patience`` examinations are requested; items of the
-    physical examination do not count.
-    """
-
-    premature: float = 0.25
-    at_once: float = 0.6
-    defensive: float = 0.3
-    certainty: float = 0.95
-    confidence: float = 0.80
-    patience: int = 4
-
-
 class Clinician(ValueOfInformation):
-    """An imitated clinician, who names the likeliest disease after examinations chosen by one of three :class:`Habits`.
-    The economical habit weighs the information of an examination against its price.
+    """An imitated clinician, who names the likeliest disease after examinations chosen by one of three habits.
+
+    In the share ``premature`` of the cases (0 to 1) the clinician diagnoses after one examination, or in the share
+    ``at_once`` of these without any. In the share ``defensive`` the clinician requests the most informative examination
+    at any price, until a disease has at least the probability ``certainty``. In all other cases the clinician is
+    economical: the information of an examination is weighed against its price, until a disease has at least the
+    probability ``confidence``. Never more than ``patience`` examinations are requested; items of the physical
+    examination do not count.
 
     A digest of the case's number decides the habit. Policies do not see this number, so a policy that imitates the
     clinician learns all three habits and mixes them at random.
     """
 
-    habits = Habits()
+    premature, at_once, defensive = 0.25, 0.6, 0.3
+    certainty, confidence, patience = 0.95, 0.80, 4
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Reply with the chosen request or diagnosis. In the full style the reply also has thoughts before the action
@@ -238,15 +227,14 @@ class Clinician(ValueOfInformation):
         """Choose the examination with the highest expected gain, by the prices that the habit of the case considers;
         returns an index of ``doctor.exams``. None to diagnose: when the likeliest disease is probable enough, when the
         habit allows no further examination, or when all were requested."""
-        habits = self.habits
         # A uniform number in [0, 1), from a seed of 63 bits; it draws the habit of the case.
         uniform = derive_seed("habit", state.case.note_id) / 2**63
         # The economical habit, unless the case has another one.
-        patience, stop_at, charges = habits.patience, habits.confidence, self.charges
-        if uniform < habits.premature:
-            patience = 0 if uniform < habits.premature * habits.at_once else 1
-        elif uniform < habits.premature + habits.defensive:
-            stop_at, charges = habits.certainty, self.equal_charges
+        patience, stop_at, charges = self.patience, self.confidence, self.charges
+        if uniform < self.premature:
+            patience = 0 if uniform < self.premature * self.at_once else 1
+        elif uniform < self.premature + self.defensive:
+            stop_at, charges = self.certainty, self.equal_charges
         posterior = self.posterior(state)
         if self.count_requests(state) >= patience or posterior.max() >= stop_at:
             return None

@@ -4,7 +4,6 @@ probabilities."""
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +17,6 @@ _AGE = re.compile(r"(\d{1,3})[ -]*(?:years?|yr|y/?o)\b|\bage\D{0,3}(\d{1,3})", r
 _FEMALE = re.compile(r"\b(?:female|woman|lady|girl|f)\b", re.IGNORECASE)
 _MALE = re.compile(r"\b(?:male|man|gentleman|boy|m)\b", re.IGNORECASE)
 _SUMMARY_LINE = re.compile(r"^\s*-?\s*([A-Z][A-Za-z ]+):[ \t]*(.*)$", re.MULTILINE)
-
-
-class Presentation(NamedTuple):
-    """What a case summary says of a patient: the age in years, whether the patient is female, and the states of
-    findings (an index by the name of the finding). ``age`` and ``female`` are None where the text does not say them."""
-
-    age: int | None
-    female: bool | None
-    states: dict[str, int]
 
 
 class Interpreter:
@@ -49,9 +39,10 @@ class Interpreter:
                 if not any(site.every_phrase(finding, state)):
                     self._unmentioned.setdefault(finding.name, state)
 
-    def presentation(self, summary: str) -> Presentation:
-        """Read a case summary, which has one line ``- Heading: text`` for each section. Returns age, sex and the states
-        of findings."""
+    def presentation(self, summary: str) -> tuple[int | None, bool | None, dict[str, int]]:
+        """Read a case summary, which has one line ``- Heading: text`` for each section. Returns the age in years,
+        whether the patient is female, and the states of findings (an index by the name of the finding). Age and sex are
+        None where the text does not say them."""
         # Where a heading comes twice, its first line counts.
         lines = {heading.strip(): text.strip() for heading, text in reversed(_SUMMARY_LINE.findall(summary))}
         states: dict[str, int] = {}
@@ -65,7 +56,7 @@ class Interpreter:
         age = _AGE.search(person)  # its first group is the age in "54 years", its second that in "age 54"
         is_female = bool(_FEMALE.search(person))
         female = is_female if is_female or _MALE.search(person) else None  # None: the text names no sex
-        return Presentation(int(age[1] or age[2]) if age else None, female, states)
+        return int(age[1] or age[2]) if age else None, female, states
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
         """Read the result of an examination. Returns the states (indices) of its findings by their names. Findings that
