@@ -15,7 +15,7 @@ from ..llm import Model
 from ..settings import Settings, SettingsError
 from .framework import Framework, append_action, complete_turn, fill_prompt
 
-_PROMPT = partial(fill_prompt, "diag_agent")  # fills in a prompt of prompts/diag_agent.txt
+_PROMPT = partial(fill_prompt, "diag_agent")  # fills in a prompt of prompts/diag_agent.yaml
 MAX_TOKENS = 2048  # of one reply, as in the published code
 # The words of a reply with a final diagnosis, and the first words of a message with a result.
 SUFFICES = "The available information is sufficient to make a diagnosis."

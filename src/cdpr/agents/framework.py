@@ -12,28 +12,23 @@ from typing import Self
 from ..environment import Agent
 from ..environment.prompt import NO_ANSWER, observation_text, opening_messages
 from ..environment.state import Action, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
-from ..files import shipped_text
+from ..files import parse_yaml, shipped_text
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model
 from ..settings import Settings
 
-# The line "[name]" above a prompt in a file; a line with a diagnosis, "Final diagnosis: X"; an answer to a question.
-_PROMPT_NAME = re.compile(r"^\[(\w+)\]\n", re.MULTILINE)
+# A line with a diagnosis, "Final diagnosis: X"; an answer to a question.
 _DIAGNOSIS = re.compile(r"^\W*(?:final |current )?diagnosis\W*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 
 @functools.cache
 def prompts(file: str) -> dict[str, str]:
-    """Read the prompts in the file ``prompts/FILE.txt``; returns their texts by name. In the file, a line ``[name]``
-    begins a prompt."""
-    # Splitting gives the text before the first name, and then in turn a name and the text below it.
-    _, *parts = _PROMPT_NAME.split(shipped_text(__package__, "prompts", f"{file}.txt"))
-    names, bodies = parts[::2], parts[1::2]
-    return {name: body.strip() for name, body in zip(names, bodies, strict=True)}
+    """Read the prompts in the file ``prompts/FILE.yaml``; returns their texts by name."""
+    return parse_yaml(shipped_text(__package__, "prompts", f"{file}.yaml"))
 
 
 def fill_prompt(file: str, name: str, /, **parts: object) -> str:
-    """Fill in the prompt ``name`` of the file ``prompts/FILE.txt``; returns the text. Each of ``parts`` replaces its
+    """Fill in the prompt ``name`` of the file ``prompts/FILE.yaml``; returns the text. Each of ``parts`` replaces its
     name in braces: ``goal="..."`` replaces ``{goal}``. Raises KeyError for an unknown prompt or a missing part."""
     return prompts(file)[name].format(**parts)
 

@@ -21,7 +21,7 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from .framework import Framework, complete_turn, fill_prompt, join_by_author, number_lines, parse_yes_no
 
-_PROMPT = partial(fill_prompt, "md_agents")  # fills in a prompt of prompts/md_agents.txt
+_PROMPT = partial(fill_prompt, "md_agents")  # fills in a prompt of prompts/md_agents.yaml
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
 MAX_TOKENS = 1024  # of one answer; the publication names no limit
 _DIFFICULTIES = ("basic", "intermediate", "advanced")  # of a case, in the order of their numbers in the prompt

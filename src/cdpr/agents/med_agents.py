@@ -22,7 +22,7 @@ VOTES = 3  # most votes on the report (max_attempt_vote of the published code)
 CANDIDATES = 4  # most options: our choice (docs/deviations.md, D31)
 # The longest answer of each stage, in tokens.
 FIELD_TOKENS, ANALYSIS_TOKENS, REPORT_TOKENS, VOTE_TOKENS, ADVICE_TOKENS, DECISION_TOKENS = 50, 300, 2500, 30, 500, 2500
-_PROMPT = partial(fill_prompt, "med_agents")  # fills in a prompt of prompts/med_agents.txt
+_PROMPT = partial(fill_prompt, "med_agents")  # fills in a prompt of prompts/med_agents.yaml
 _GENERAL = "General Medicine"  # the field of the expert where the model names no field
 _LETTERS = "ABCDE"  # the names of the options
 # A chosen option in a reply: "Option B", or "B." at the beginning of a line.

@@ -16,7 +16,7 @@ from ..environment import State, Turn
 from ..seeding import derive_seed
 from .framework import Framework, complete_turn, fill_prompt, join_by_author, parse_yes_no
 
-_PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")  # fills in a prompt of prompts/tree_of_reasoning.txt
+_PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")  # fills in a prompt of prompts/tree_of_reasoning.yaml
 ADDRESSES = 0.7  # probability with which a doctor in the discussion addresses each of the others (published code)
 MAX_TOKENS = 1024  # of one answer; the publication names no limit
 FIELDS = ("chief complaint", "laboratory", "imaging", "pathology")
