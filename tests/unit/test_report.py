@@ -21,15 +21,22 @@ from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, me
 from cdpr.files import TableError
 from cdpr.job import Job
 from cdpr.metrics_log import split_times
-from cdpr.report import frontier, in_domain, main_table, methods, style
-from cdpr.report.accuracy_cost import labelled_agents, plot_accuracy_cost, plot_every_agent
-from cdpr.report.curves import diverged_at, read_curves
-from cdpr.report.frontier import accuracy_at, area, plot_frontier
-from cdpr.report.learning_curves import (
+from cdpr.report import accuracy_cost, in_domain, main_table, methods, style
+from cdpr.report.accuracy_cost import (
+    accuracy_at,
+    area,
+    labelled_agents,
+    plot_accuracy_cost,
+    plot_every_agent,
+    plot_frontier,
+)
+from cdpr.report.curves import (
+    diverged_at,
     plot_engines,
     plot_learning_curves,
     plot_training_efficiency,
     plot_training_time,
+    read_curves,
     read_figure_curves,
 )
 from cdpr.report.main_table import sheet_main_table
@@ -506,7 +513,7 @@ def test_rules_are_compared_at_the_cost_of_cdpr_and_at_half_that_of_grpo(results
     for dataset, count in CASES.items():
         write_rows(results / "evaluations" / "immediate" / f"{dataset}.jsonl",
                    [row(i, d, i % 10 < 2, 0, 0.0) for d in ("greedy", "sampled") for i in range(count)])  # fmt: skip
-    made = make(frontier.sheet_frontier, results, tmp_path / "t", settings)
+    made = make(accuracy_cost.sheet_frontier, results, tmp_path / "t", settings)
     written = {kind: text.decode() for kind, text in made.items()}
     rows = [r for r in csv.DictReader(written[".csv"].splitlines()) if r["decoding"] == "greedy" and r["matched"]]
     at = {r["rule"]: {k: float(r[k] or "nan") for k in r if k.startswith(("matched", "over", "half"))}
@@ -520,7 +527,7 @@ def test_rules_are_compared_at_the_cost_of_cdpr_and_at_half_that_of_grpo(results
     assert low < 0.15 < high
     (results / "evaluations" / "grpo-seed1" / "private.jsonl").unlink()
     assert "missing: evaluations/grpo-seed1/private.jsonl" in make(
-        frontier.sheet_frontier, results, tmp_path / "v", settings)[".md"].decode()  # fmt: skip
+        accuracy_cost.sheet_frontier, results, tmp_path / "v", settings)[".md"].decode()  # fmt: skip
     assert make(plot_frontier, results, tmp_path / "w", settings)[".png"]
 
 
