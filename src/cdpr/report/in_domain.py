@@ -13,11 +13,9 @@ from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
 from ..evaluation.significance import detectable_difference
 from ..settings import Settings, job_of, labels_of, resolve_variant, variants
-from . import comparisons, layout, methods
+from . import comparisons, layout, methods, paper
 from .curves import read_curves
 from .methods import IN_DOMAIN, OURS, TRAINED, Method
-from .paper import METRICS as PRINTED
-from .paper import printed_rows
 from .results import Results
 from .table import Column, Row, Sheet, Table
 
@@ -34,7 +32,7 @@ def sheet_ablations(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, methods.ablation_methods(settings))
     base, *ablations = results.methods
     pairs = [(method, base, IN_DOMAIN) for method in ablations]
-    paper = {row["variant"]: row for row in printed_rows("ablation.csv", *PRINTED)}
+    printed = {row["variant"]: row for row in paper.printed_rows("ablation.csv", *paper.METRICS)}
     # Texts for the braces of the declarations in `tables.yaml`.
     words: dict[str, Any] = {"base": base.label, "remarks": results.notes(), "shared": _shared_job_notes(results)}
     tables, csv_rows = [], []
@@ -48,12 +46,12 @@ def sheet_ablations(settings: Settings, folder: Path) -> Sheet:
             tables.append(layout.table(settings, f"ablations.{table}", rows, decoding, **words))
         for level, change in zip(levels, [{}, *changes], strict=True):  # CDPR, the first, has no change
             variant = level["method"]
-            printed = comparisons.paper_cells(paper[variant], PRINTED) if variant in paper else {}
+            cells = comparisons.paper_cells(printed[variant], paper.METRICS) if variant in printed else {}
             names = {"variant": variant, "method": level["label"], "job": job_of(settings, variant)}
-            csv_rows.append(change | level | printed | names | comparisons.add_prefix("change_", change))
+            csv_rows.append(change | level | cells | names | comparisons.add_prefix("change_", change))
     labels = labels_of(settings, "ablations")
-    printed_table = [row | {"ours": labels.get(variant)} for variant, row in paper.items()]
-    tables.append(layout.table(settings, "ablations.paper", printed_table))
+    rows_of_paper = [row | {"ours": labels.get(variant)} for variant, row in printed.items()]
+    tables.append(layout.table(settings, "ablations.paper", rows_of_paper))
     return layout.declared_sheet(settings, "ablations", tables, csv_rows)
 
 
@@ -107,7 +105,7 @@ def sheet_dynamic_vs_static(settings: Settings, folder: Path) -> Sheet:
     """
     results = Results(settings, folder, methods.dynamic_methods(settings))
     static, dynamic = results.methods
-    paper = {row["method"]: row for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}
+    printed = {row["method"]: row for row in paper.printed_rows("dynamic_vs_static.csv", *_PRINTED)}
     words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.notes()}
     tables, csv_rows = [], []
     for decoding in results.decodings:
@@ -119,9 +117,9 @@ def sheet_dynamic_vs_static(settings: Settings, folder: Path) -> Sheet:
         tables.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
         tables.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
         for row in (of_static, of_dynamic | comparisons.add_prefix("change_", change)):
-            csv_rows.append(row | comparisons.paper_cells(paper[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
-    printed = [paper[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
-    tables.append(layout.table(settings, "dynamic_vs_static.paper", printed))
+            csv_rows.append(row | comparisons.paper_cells(printed[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
+    rows_of_paper = [printed[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
+    tables.append(layout.table(settings, "dynamic_vs_static.paper", rows_of_paper))
     return layout.declared_sheet(settings, "dynamic_vs_static", tables, csv_rows)
 
 
