@@ -10,7 +10,7 @@ import pytest
 from test_report import SETTINGS, job, lines_of, pristine, write, write_rows  # noqa: F401
 
 from cdpr.pipeline.stages import STAGES
-from cdpr.report.frames import write_frames
+from cdpr.report.results import write_frames
 
 PAGE = Path(__file__).parents[2] / "docs/reference/frames.md"
 

@@ -180,7 +180,7 @@ STAGES = {
         files=("study.kept", "study.ratings"),
     ),
     "write_claims": _report_stage("cdpr.report.ledger.page:write_claims"),
-    "write_frames": _report_stage("cdpr.report.frames:write_frames", hidden.describe_datasets),
+    "write_frames": _report_stage("cdpr.report.results:write_frames", hidden.describe_datasets),
     "write_report": Stage(
         "cdpr.report.report_page:write_report",
         (*_REPORTING, "inspector.runs"), ("training.save_every",), hidden=hidden.describe_page,
