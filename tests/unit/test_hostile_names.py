@@ -175,7 +175,7 @@ def test_a_data_card(tmp_path, hostile_case):
 def test_a_sample_case(hostile_case):
     settings = parse_settings({})
     for name, rows in {"case": case_rows(hostile_case, 1), "examinations": examination_rows(hostile_case)}.items():
-        _, table = layout.table(settings, f"sample_case.{name}", rows, source="", seed=0)
+        table = layout.table(settings, f"sample_case.{name}", rows, source="", seed=0)
         assert {len(row) for row in markdown_cells(to_markdown(table))} == {len(table.columns)}
 
 

@@ -83,7 +83,7 @@ def test_an_added_term_reaches_every_formula_and_every_planner(case, monkeypatch
     total = utility(1.0, EFFORT, weights, counting)
     assert total == pytest.approx(base + sum(term.value(EFFORT, weights, counting) for term in added))
     amounts = {term.symbol: float(term.amount(EFFORT, counting)) for term in utility_module.TERMS}
-    _, table = main_results_table(Results(settings, tmp_path, []), "greedy")
+    table = main_results_table(Results(settings, tmp_path, []), "greedy")
     caption = re.search("Utility: (.*?), on average", table.caption)
     for formula in (utility_formula(weights), caption.group(1)):
         assert value_of(formula, 1.0, amounts) == pytest.approx(total)
