@@ -120,9 +120,9 @@ def test_a_table_in_all_its_forms(tmp_path):
     columns = [Column("name", "Name", align="l"), Column("value", "Value")]
     rows = [{"name": name, "value": -1.5} for name in HOSTILE] + [{"name": "x", "name_text": name} for name in HOSTILE]
     rows += [{"name": "x", "reason": name} for name in HOSTILE] + [{"name": "x", "heading": name} for name in HOSTILE]
-    table = Table(columns, rows, by="heading")
+    table = Table(columns, rows, by="heading", heading="Part")
     out = {kind: tmp_path / f"t.{kind}" for kind in ("csv", "md", "tex")}
-    Sheet("Title", [("Part", table)], rows, ["name", "value"], 2).write(out)
+    Sheet("Title", [table], rows, ["name", "value"], 2).write(out)
     cells = csv_cells(out["csv"].read_text())
     assert not [cell for cell in cells if FORMULA.match(cell)] and "-1.50" in cells
     shown = markdown_cells(out["md"].read_text())
