@@ -18,6 +18,14 @@ _WITHIN: dict[str, dict[str, str]] = _TABLE["within"]  # by modality: parts of t
 _TECHNIQUES = frozenset(_TABLE["techniques"])  # such as perfusion: they make it another study of the region
 # What shows that a modality is meant: its spelt-out name, or words that confirm an abbreviation.
 _SPELT_OUT, _CONFIRMING_WORDS = _TABLE["spelt_out"], frozenset(_TABLE["more"])
+# Words of studies as price lists shorten them, and words that they add without meaning; letters that two words share.
+_SHORT: dict[str, str] = _TABLE["shortened"]
+_OFTEN_SHORT = frozenset(_SHORT).union(*map(str.split, _SHORT.values()))
+LETTERS = 6
+_SECTIONS, _VESSELS = frozenset({"ct", "mri"}), frozenset({"duplex", "vein", "artery"})
+UNSAID = frozenset(word[:LETTERS] for word in _TABLE["unsaid"])
+# Sets of words that may be left out, the smallest first: sides, and rooms of the department.
+MAY_BE_LEFT_OUT = [frozenset(word[:LETTERS] for word in words) for words in _TABLE["may_be_left_out"]]
 _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
 
 
@@ -40,6 +48,35 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     if not words & _MODALITIES:
         words |= {"xray"} if _VIEWS.intersection(tokens) else {"ultrasound"} if "doppler" in words else set()
     return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def study_words(name: str) -> frozenset[str]:
+    """Return the words by which a price list names a study: without those that say nothing, and each cut to six
+    letters, because such lists cut words where they please.
+
+    ``study_words("ANGIO VISCERAL SELECT")`` and ``study_words("Selective Visceral Angiography")`` are the same.
+    """
+    text = f" {normalise(name)} ".replace("+", " ").replace(" w o ", " without ")
+    text = compiled(_TABLE["followed"]).sub(" with without ", text)
+    text = compiled(_TABLE["units"]).sub(" ", text) if compiled(r"\d").search(text) else text
+    words = frozenset().union(*map(_study_token, text.split())) - UNSAID
+    # Only of CT and MRI it says something that a study is "with"; vessels are mostly seen by ultrasound.
+    words = words if words & _SECTIONS else words - {"with"}
+    return words - {"ultras"} if words & _VESSELS else words
+
+
+def may_be_listed_study(name: str) -> bool:
+    """Whether a name has a word that price lists shorten, a short form, or a word that only studies have. Others are
+    not looked up by shortened words; a job that names no study is spared the index."""
+    plain = normalise(name)
+    return not _OFTEN_SHORT.isdisjoint(plain.split()) or compiled(_TABLE["of_studies"]).search(plain) is not None
+
+
+@functools.cache
+def _study_token(token: str) -> frozenset[str]:
+    """Return the words for which one word of a price list stands, cut to their first letters."""
+    return frozenset(word[:LETTERS] for word in _SHORT.get(token, token).split())
 
 
 def view_count(name: str) -> str:

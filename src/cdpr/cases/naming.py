@@ -15,9 +15,18 @@ from typing import Literal
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from ..files import parse_yaml, shipped_text
+from ..files import parse_yaml, shipped_table, shipped_text
 from .chinese import in_english
-from .imaging import imaging_words, modality, regions, view_count
+from .imaging import (
+    MAY_BE_LEFT_OUT,
+    UNSAID,
+    imaging_words,
+    may_be_listed_study,
+    modality,
+    regions,
+    study_words,
+    view_count,
+)
 from .patterns import Patterns, any_of, compiled, fill, rewrite
 from .standard_names import translate
 from .vocabulary import Term, examinations, normalise, quantities, singular
@@ -33,6 +42,7 @@ _ABBREVIATIONS: dict[str, str] = _TABLE["abbreviations"]
 _CLASSES, _WHOLES, _AXES = (_TABLE[name] for name in ("classes", "wholes", "axes"))
 # Classes of what belongs to the physical examination, and is free.
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
+STUDIES = frozenset({"imaging", "procedure"})  # kinds of examinations that price lists name by shortened words
 # Words by their role in a name. _FILLERS say nothing of what is examined ("level"), BLOOD only what is examined anyway
 # ("serum"). _FLUIDS are kinds of body fluid ("pleural"). _PROCEDURES say what is done ("biopsy", "culture"), not where,
 # _TECHNIQUES how tissue is taken ("needle"), and _ANTIBODY that an antibody is looked for ("igg"). _GENERIC words name
@@ -102,6 +112,8 @@ def _read(name: str) -> Meaning:
     empty. ``whole`` may be True although a rule left out words of the name; :func:`meaning` corrects it."""
     if len(name) > _LONGEST_NAME:
         return Meaning()
+    if may_be_listed_study(name) and not examinations().knows(name) and (study := _find_listed_study(name)):
+        return study
     name = _use_words_of_vocabulary(name)
     if (listed := _look_up(name)) is not None:
         return listed
@@ -224,6 +236,74 @@ def _find_imaging(name: str) -> Meaning | None:
     return Meaning((study,), "alias") if study and not are_two else None
 
 
+def _find_listed_study(name: str) -> Meaning | None:
+    """Find the study that a price list names by shortened words in any order ("US GUIDE PERCUT BX"); None for any other
+    name, and for one that means several studies or joins several examinations."""
+    parts = [len(part) > 2 and _look_up(part) for part in joined_parts(name)]
+    if len(parts) > 1 and (all(parts) or any(part and part.terms[0].kind not in STUDIES for part in parts)):
+        return None
+    index = _index_listed_studies()
+    words = study_words(_PATTERN.result.sub("", name.translate(_SIGNS)))
+    read = frozenset(map(_complete_study_word, words)) - UNSAID
+    # Beside three other words, a word that no study has may be left out.
+    known = read & _listed_study_words()
+    is_clear = len(parts) == 1 and len(known) > 2 and not any(map(str.isdigit, read - known))
+    wordings = [said - left_out for said in (words, read, known if is_clear else read) for left_out in MAY_BE_LEFT_OUT]
+    found = next((index[wording] for wording in wordings if wording in index), None)
+    return Meaning((found,), "alias") if found else None
+
+
+@functools.cache
+def _listed_study_words() -> frozenset[str]:
+    """Return all words of the listed studies."""
+    return frozenset().union(*_index_listed_studies())
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _complete_study_word(word: str) -> str:
+    """Return the word of listed studies that ``word`` abbreviates: the only one with this beginning, else with these
+    consonants ("hrt"), else with consonants that begin so. ``word`` itself if there is none, or more than one."""
+    known = _listed_study_words() | UNSAID
+    if word in known or len(word) < 3 or word.isdigit():
+        return word
+    bare = _consonants(word)
+    alike = (
+        [k for k in known if k.startswith(word)],
+        [k for k in known if _consonants(k) == bare],
+        [k for k in known if len(bare) > 2 and _consonants(k)[:4] == bare[:4]],
+    )
+    near = next(filter(None, alike), [word])
+    return near[0] if len(near) == 1 else word
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _consonants(word: str) -> str:
+    """Return a word without its vowels, but with its first letter."""
+    return word[0] + re.sub("[aeiouy]", "", word[1:])
+
+
+@functools.cache
+def _index_listed_studies() -> dict[frozenset[str], Term | None]:
+    """Index the studies and procedures by the words of their names, of the wordings of ``data/studies.csv``, and of
+    their aliases; a name wins over a wording, a wording over an alias. None where two studies share their words."""
+    terms = examinations().terms
+    studies = [term for term in terms.values() if term.kind in STUDIES and not _PATTERN.of_tissue.search(term.name)]
+    listed = shipped_table(__package__, "data", "studies.csv")
+    ranks: tuple[list[tuple[str, Term]], ...] = (
+        [(alias, term) for term in studies for alias in term.aliases],
+        [(wording, terms[row["examination"]]) for row in listed for wording in row["wordings"].split("|")],
+        [(term.name, term) for term in studies],
+    )
+    index: dict[frozenset[str], Term | None] = {}
+    for rank in ranks:
+        found: dict[frozenset[str], set[Term]] = {}
+        for name, term in rank:
+            found.setdefault(study_words(name), set()).add(term)
+        # A single word is too little: "angiography".
+        index |= {words: next(iter(of)) if len(of) == 1 else None for words, of in found.items() if len(words) > 1}
+    return index
+
+
 def _find_regions(name: str) -> Meaning | None:
     """Find the imaging studies of all body regions in a name that may have other words too; None unless there is a
     known study of each region.
@@ -257,7 +337,7 @@ def _index_studies() -> dict[tuple[frozenset[str], str], Term]:
     names, aliases, _ = _names_by_rank()
     # Laboratory tests are left out, also one whose name looks like imaging ("NMR LipoProfile").
     for name, term in [(name, term) for name, sense in names + aliases for term in sense.terms]:
-        key = imaging_words(name) if term.kind in ("imaging", "procedure") else None
+        key = imaging_words(name) if term.kind in STUDIES else None
         words, contrast = key or (frozenset[str](), "")
         if words and (name == term.name or not contrast):
             studies.setdefault((words, contrast), term)
@@ -285,12 +365,18 @@ def words_of(name: str) -> frozenset[str]:
 
     ``words_of("Levels of ANA antibodies")`` is ``{"ana", "antibody"}``.
     """
-    tokens = (_SYNONYMS.get(token, token) for token in _respell(name).replace("+", " ").split())
-    words = frozenset(_SYNONYMS.get(singular(token), singular(token)) for token in tokens if token not in _FILLERS)
+    words = frozenset(map(_plain_word, _respell(name).replace("+", " ").split())) - {""}
     # "Anti-CCP", "CCP antibodies" and "CCP IgG" are all the antibody. In a body fluid "IgG" is a quantity of its own.
     target = words - _ANTIBODY
     has_target = any(len(word) > 1 for word in target - BLOOD) and not target & (_FLUIDS | {"csf"})
     return target | {"antibody"} if has_target and words & _ANTIBODY else words
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _plain_word(token: str) -> str:
+    """Return the word, in the singular, that stands for this one; empty for a filler."""
+    token = _SYNONYMS.get(token, token)
+    return "" if token in _FILLERS else _SYNONYMS.get(singular(token), singular(token))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -639,8 +725,9 @@ def no_examination(name: str, is_unread: bool = False) -> bool:
     enough, unless another word tells of an examination."""
     plain = normalise(_PATTERN.result.sub("", name))
     is_known = examinations().knows(name) or modality(name) is not None
-    is_service = is_unread and bool(_PATTERN.service.search(plain)) and not _PATTERN.examined.search(plain)
-    return not is_known and (not plain or is_service or _PATTERN.no_examination.fullmatch(plain) is not None)
+    is_other = bool(_PATTERN.unless_examined.fullmatch(plain) or (is_unread and _PATTERN.service.search(plain)))
+    is_other &= not _PATTERN.examined.search(plain)
+    return not is_known and (not plain or is_other or _PATTERN.no_examination.fullmatch(plain) is not None)
 
 
 @functools.lru_cache(maxsize=1 << 15)

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-Rules = Collection[tuple[str, str]]  # pairs (regular expression, what replaces its matches), in the order of their use
+# Pairs (regular expression, what replaces its matches), in the order of their use. Instead of a replacement a pair may
+# have other rules, which are used only on a text in which the expression finds something.
+Rules = Collection[tuple[str, Any]]
 
 
 def fill(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,5 +68,8 @@ def rewrite(text: str, rules: Rules) -> str:
     """Return the text after the replacements of all ``rules``, one after another; each works on the result of the one
     before."""
     for pattern, replacement in rules:
-        text = compiled(pattern).sub(replacement, text)
+        if isinstance(replacement, str):
+            text = compiled(pattern).sub(replacement, text)
+        elif compiled(pattern).search(text):
+            text = rewrite(text, replacement)
     return text
