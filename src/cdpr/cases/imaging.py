@@ -61,8 +61,10 @@ def study_words(name: str) -> frozenset[str]:
     text = compiled(_TABLE["followed"]).sub(" with without ", text)
     text = compiled(_TABLE["units"]).sub(" ", text) if compiled(r"\d").search(text) else text
     words = frozenset().union(*map(_study_token, text.split())) - UNSAID
-    # Only of CT and MRI it says something that a study is "with"; vessels are mostly seen by ultrasound.
-    words = words if words & _SECTIONS else words - {"with"}
+    # Only of CT and MRI it says something that a study is "with", or "with and without"; vessels are mostly seen by
+    # ultrasound.
+    if "with" in words and not words & _SECTIONS:
+        words -= {"with", "withou"}
     return words - {"ultras"} if words & _VESSELS else words
 
 
