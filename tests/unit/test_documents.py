@@ -312,7 +312,7 @@ def test_words_that_are_gone_stay_away():
     source = ROOT / "src/cdpr"
     paths = [*DOCUMENTS, *(path for name in STRINGS for kind in ("py", "yaml", "md")
                            for path in source.glob(f"{name}/**/*.{kind}")
-                           if "prompts" not in path.parts)]  # of agents: their words are part of the method  # fmt: skip
+                           if "prompts" not in path.parts)]  # theirs are agents' own words  # fmt: skip
     assert len(paths) > 100
     wrong = [f"{name_of(path)}: {word}" for path in paths for word in gone(words_of(path))]
     assert not wrong, "\n".join(wrong)
