@@ -13,7 +13,7 @@ import torch
 from toy import logprobs_alone
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from cdpr.agents.reference import Clinician, Habits
+from cdpr.agents.reference import Clinician
 from cdpr.cases import CaseRecord, parse_analytes, write_records
 from cdpr.costs import load_catalogue, price_case
 from cdpr.credit.belief import true_names
@@ -54,7 +54,7 @@ def effort(cases, **shares):
     """Mean examinations, dollars and accuracy of clinicians with these habits."""
     settings = parse_settings({})
     environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
-    agent.habits = Habits(**{"premature": 0.0, "defensive": 0.0} | shares)
+    vars(agent).update({"premature": 0.0, "defensive": 0.0} | shares)
     workups = [asyncio.run(run_episode(environment, agent, case, 0)) for case in cases]
     spent = sum(agent.prices(s)[k] for w in workups for s in w.states if (k := agent.choose(s, 0)) is not None)
     return (
@@ -126,7 +126,7 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
     """Scored beside the workup in one row, they get the log-probabilities of whole forced conversations."""
     settings = parse_settings({})
     environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
-    agent.habits = Habits(premature=0.0, defensive=1.0)
+    agent.premature, agent.defensive = 0.0, 1.0
     workups = asyncio.run(warm_start.demonstrate(environment, agent, textbook[:6], True))
     tiny = settings.policy.tiny.model_copy(update={"vocab_size": 900})
     folder = build_tiny_policy(
