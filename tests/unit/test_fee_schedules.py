@@ -40,7 +40,7 @@ def opps_file() -> Path:
 def test_a_code_that_is_only_paid_beside_another_has_that_one():
     """Add-on codes (ZZZ in the column of global days) are never alone, unless the name itself says that there is another
     examination beside it: of a further vessel, a further marker."""
-    says_so = re.compile(r"another|additional|added|add-on|during|after|Guidance")
+    says_so = re.compile(r"another|[Aa]dditional|added|add-on|during|after|Guidance")
     rows = csv.reader(PFS.read_bytes().decode("cp1252").splitlines())
     added = {row[0] for row in rows if len(row) > 14 and row[14] == "ZZZ"}
     coded = {row.examination: {code for code, _ in split_codes(row.hcpcs)} for row in examination_codes()}
