@@ -38,8 +38,8 @@ def opps_file() -> Path:
 
 @real
 def test_a_code_that_is_only_paid_beside_another_has_that_one():
-    """Add-on codes (ZZZ in the column of global days) are never alone, unless the name itself says that there is another
-    examination beside it: of a further vessel, a further marker."""
+    """Add-on codes (ZZZ in the column of global days) are never alone, unless the name itself says that another
+    examination is done: of a further vessel, a further marker."""
     says_so = re.compile(r"another|[Aa]dditional|added|add-on|during|after|Guidance")
     rows = csv.reader(PFS.read_bytes().decode("cp1252").splitlines())
     added = {row[0] for row in rows if len(row) > 14 and row[14] == "ZZZ"}
