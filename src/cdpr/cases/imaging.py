@@ -1,6 +1,8 @@
 """Reads names of imaging examinations in any word order: ``CT HEAD W/ & W/O CONTRAST``, ``X-ray of the left knee``."""
 
 import functools
+import re
+from collections.abc import Iterator
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
@@ -21,11 +23,11 @@ _SPELT_OUT, _CONFIRMING_WORDS = _TABLE["spelt_out"], frozenset(_TABLE["more"])
 # Words of studies as price lists shorten them, and words that they add without meaning; letters that two words share.
 _SHORT: dict[str, str] = _TABLE["shortened"]
 _OFTEN_SHORT = frozenset(_SHORT).union(*map(str.split, _SHORT.values()))
-LETTERS = 6
+_LETTERS = 6
 _SECTIONS, _VESSELS = frozenset({"ct", "mri"}), frozenset({"duplex", "vein", "artery"})
-UNSAID = frozenset(word[:LETTERS] for word in _TABLE["unsaid"])
+_UNSAID = frozenset(word[:_LETTERS] for word in _TABLE["unsaid"])
 # Sets of words that may be left out, the smallest first: sides, and rooms of the department.
-MAY_BE_LEFT_OUT = [frozenset(word[:LETTERS] for word in words) for words in _TABLE["may_be_left_out"]]
+_MAY_BE_LEFT_OUT = [frozenset(word[:_LETTERS] for word in words) for words in _TABLE["may_be_left_out"]]
 _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
 
 
@@ -60,7 +62,7 @@ def study_words(name: str) -> frozenset[str]:
     text = f" {normalise(name)} ".replace("+", " ").replace(" w o ", " without ")
     text = compiled(_TABLE["followed"]).sub(" with without ", text)
     text = compiled(_TABLE["units"]).sub(" ", text) if compiled(r"\d").search(text) else text
-    words = frozenset().union(*map(_study_token, text.split())) - UNSAID
+    words = frozenset(word[:_LETTERS] for token in text.split() for word in _SHORT.get(token, token).split()) - _UNSAID
     # Only of CT and MRI it says something that a study is "with", or "with and without"; vessels are mostly seen by
     # ultrasound.
     if "with" in words and not words & _SECTIONS:
@@ -75,10 +77,38 @@ def may_be_listed_study(name: str) -> bool:
     return not _OFTEN_SHORT.isdisjoint(plain.split()) or compiled(_TABLE["of_studies"]).search(plain) is not None
 
 
-@functools.cache
-def _study_token(token: str) -> frozenset[str]:
-    """Return the words for which one word of a price list stands, cut to their first letters."""
-    return frozenset(word[:LETTERS] for word in _SHORT.get(token, token).split())
+def study_wordings(name: str, known: frozenset[str], is_single: bool) -> Iterator[frozenset[str]]:
+    """Yield the sets of words under which a price list may have the study ``name``, the closest first: its words, these
+    completed, and those of them that are ``known`` as words of studies; each also without the words that may be left
+    out. Unknown words are only left out beside three known ones, and where the name ``is_single``, one of no several
+    examinations."""
+    words = study_words(name)
+    completed = frozenset(_complete_word(word, known) for word in words) - _UNSAID
+    told = completed & known
+    is_clear = is_single and len(told) > 2 and not any(map(str.isdigit, completed - told))
+    for said in (words, completed, told if is_clear else completed):
+        yield from (said - left_out for left_out in _MAY_BE_LEFT_OUT)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _complete_word(word: str, known: frozenset[str]) -> str:
+    """Return the word that ``word`` abbreviates, of the ``known`` ones and of those that say nothing: the only one with
+    this beginning, else with these consonants ("hrt"), else with consonants that begin so. ``word`` itself if there is
+    none, or more than one."""
+    listed = known | _UNSAID
+    if word in listed or len(word) < 3 or word.isdigit():
+        return word
+    bare = _consonants(word)
+    near = [k for k in listed if k.startswith(word)] or [k for k in listed if _consonants(k) == bare]
+    if not near and len(bare) > 2:
+        near = [k for k in listed if _consonants(k)[:4] == bare[:4]]
+    return near[0] if len(near) == 1 else word
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _consonants(word: str) -> str:
+    """Return a word without its vowels, but with its first letter."""
+    return word[0] + re.sub("[aeiouy]", "", word[1:])
 
 
 def view_count(name: str) -> str:

@@ -17,16 +17,7 @@ from rapidfuzz.distance import OSA
 
 from ..files import parse_yaml, shipped_table, shipped_text
 from .chinese import in_english
-from .imaging import (
-    MAY_BE_LEFT_OUT,
-    UNSAID,
-    imaging_words,
-    may_be_listed_study,
-    modality,
-    regions,
-    study_words,
-    view_count,
-)
+from .imaging import imaging_words, may_be_listed_study, modality, regions, study_wordings, study_words, view_count
 from .patterns import Patterns, any_of, compiled, fill, rewrite
 from .standard_names import translate
 from .vocabulary import Term, examinations, normalise, quantities, singular
@@ -242,66 +233,30 @@ def _find_listed_study(name: str) -> Meaning | None:
     parts = [len(part) > 2 and _look_up(part) for part in joined_parts(name)]
     if len(parts) > 1 and (all(parts) or any(part and part.terms[0].kind not in STUDIES for part in parts)):
         return None
-    index = _index_listed_studies()
-    words = study_words(_PATTERN.result.sub("", name.translate(_SIGNS)))
-    read = frozenset(map(_complete_study_word, words)) - UNSAID
-    # Beside three other words, a word that no study has may be left out.
-    known = read & _listed_study_words()
-    is_clear = len(parts) == 1 and len(known) > 2 and not any(map(str.isdigit, read - known))
-    wordings = [said - left_out for said in (words, read, known if is_clear else read) for left_out in MAY_BE_LEFT_OUT]
+    index, known = _index_listed_studies()
+    wordings = study_wordings(_PATTERN.result.sub("", name.translate(_SIGNS)), known, len(parts) == 1)
     found = next((index[wording] for wording in wordings if wording in index), None)
     return Meaning((found,), "alias") if found else None
 
 
 @functools.cache
-def _listed_study_words() -> frozenset[str]:
-    """Return all words of the listed studies."""
-    return frozenset().union(*_index_listed_studies())
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _complete_study_word(word: str) -> str:
-    """Return the word of listed studies that ``word`` abbreviates: the only one with this beginning, else with these
-    consonants ("hrt"), else with consonants that begin so. ``word`` itself if there is none, or more than one."""
-    known = _listed_study_words() | UNSAID
-    if word in known or len(word) < 3 or word.isdigit():
-        return word
-    bare = _consonants(word)
-    alike = (
-        [k for k in known if k.startswith(word)],
-        [k for k in known if _consonants(k) == bare],
-        [k for k in known if len(bare) > 2 and _consonants(k)[:4] == bare[:4]],
-    )
-    near = next(filter(None, alike), [word])
-    return near[0] if len(near) == 1 else word
-
-
-@functools.lru_cache(maxsize=1 << 13)
-def _consonants(word: str) -> str:
-    """Return a word without its vowels, but with its first letter."""
-    return word[0] + re.sub("[aeiouy]", "", word[1:])
-
-
-@functools.cache
-def _index_listed_studies() -> dict[frozenset[str], Term | None]:
+def _index_listed_studies() -> tuple[dict[frozenset[str], Term | None], frozenset[str]]:
     """Index the studies and procedures by the words of their names, of the wordings of ``data/studies.csv``, and of
-    their aliases; a name wins over a wording, a wording over an alias. None where two studies share their words."""
+    their aliases; a name wins over a wording, a wording over an alias. None where two studies share their words.
+    Returns the index and all of its words."""
     terms = examinations().terms
     studies = [term for term in terms.values() if term.kind in STUDIES and not _PATTERN.of_tissue.search(term.name)]
     listed = shipped_table(__package__, "data", "studies.csv")
-    ranks: tuple[list[tuple[str, Term]], ...] = (
-        [(alias, term) for term in studies for alias in term.aliases],
-        [(wording, terms[row["examination"]]) for row in listed for wording in row["wordings"].split("|")],
-        [(term.name, term) for term in studies],
-    )
+    aliases = [(alias, term) for term in studies for alias in term.aliases]
+    wordings = [(wording, terms[row["examination"]]) for row in listed for wording in row["wordings"].split("|")]
     index: dict[frozenset[str], Term | None] = {}
-    for rank in ranks:
+    for rank in (aliases, wordings, [(term.name, term) for term in studies]):
         found: dict[frozenset[str], set[Term]] = {}
         for name, term in rank:
             found.setdefault(study_words(name), set()).add(term)
         # A single word is too little: "angiography".
         index |= {words: next(iter(of)) if len(of) == 1 else None for words, of in found.items() if len(words) > 1}
-    return index
+    return index, frozenset().union(*index)
 
 
 def _find_regions(name: str) -> Meaning | None:
