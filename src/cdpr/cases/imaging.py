@@ -84,9 +84,9 @@ def study_wordings(name: str, known: frozenset[str], is_single: bool) -> Iterato
     examinations."""
     words = study_words(name)
     completed = frozenset(_complete_word(word, known) for word in words) - _UNSAID
-    told = completed & known
-    is_clear = is_single and len(told) > 2 and not any(map(str.isdigit, completed - told))
-    for said in (words, completed, told if is_clear else completed):
+    recognised = completed & known
+    is_clear = is_single and len(recognised) > 2 and not any(map(str.isdigit, completed - recognised))
+    for said in (words, completed, recognised if is_clear else completed):
         yield from (said - left_out for left_out in _MAY_BE_LEFT_OUT)
 
 

@@ -329,7 +329,7 @@ def words_of(name: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _plain_word(token: str) -> str:
-    """Return the word, in the singular, that stands for this one; empty for a filler."""
+    """Return the word, in the singular, by which this one is compared; empty for a filler."""
     token = _SYNONYMS.get(token, token)
     return "" if token in _FILLERS else _SYNONYMS.get(singular(token), singular(token))
 
