@@ -9,6 +9,7 @@ import re
 
 import pytest
 import torch
+import transformers
 from toy import appendicitis
 
 from cdpr.environment import Turn
@@ -16,6 +17,7 @@ from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.settings.variants import canonical
 from cdpr.training.algorithm import score_groups
 from cdpr.training.algorithms.record_critic import RecordCritic, net_gain
+from cdpr.training.torch.beliefs import Branch, NameList, cached_name_scores, in_parts, name_scores
 from cdpr.training.torch.loop import train
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
@@ -78,10 +80,10 @@ def test_the_target_maximises_value_less_divergence_from_the_initial_policy():
         assert objective(other) < objective(target)
 
 
-def opened(tmp_path, case, differential=0, **options):
+def opened(tmp_path, case, differential=0, micro_batch=8, **options):
     """A training with the rule, of a policy that knows the names of the case."""
     plan = {"algorithm": "record_critic", "options": {"examinations": 9, "start": 0} | options, "steps": 4,
-            "prompts_per_batch": 2, "mini_batch_prompts": 2}  # fmt: skip
+            "prompts_per_batch": 2, "mini_batch_prompts": 2, "micro_batch": micro_batch}  # fmt: skip
     tiny = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 500}
     environment = {"prompt": {"style": "compact", "differential": differential}, "max_turns": 4}
     settings = parse_settings({"training": plan, "policy": {"tiny": tiny}, "environment": environment,
@@ -121,12 +123,12 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
         rule._compute_target(torch.zeros(batch.log_prior.shape), batch.log_prior), batch, torch.Generator()
     )
     gains = asyncio.run(rule._compute_gains(batch, pairs)).tolist()
-    names = list(rule.number_of_examination)
+    names = rule.examinations.names
 
     def belief(state):
         ids = prompts.prompt_ids(state, True)
         logits, _ = token_logits(rule.reader.model, [[Segment(0, (*ids, 0), (len(ids),))]])
-        return rule.reader.log_beliefs(logits).detach()
+        return rule.reader.log_beliefs(rule.diagnoses.scores(logits[None])).detach()
 
     valued, physical = set(), 0
     for (n, e), gain in zip(pairs.tolist(), gains, strict=True):
@@ -146,6 +148,47 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
     every = set(appendicitis().key_pertinent_results_dict) & set(names)
     assert {name for row, name, _ in valued if row == 1} == every
     assert {kind for row, name, kind in valued if (row, name) == (0, "Lipase")} == {"unavailable"}
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+def test_a_name_of_several_tokens_has_the_probability_of_its_tokens(family, monkeypatch):
+    """Names that begin alike: the softmax of their scores is the model's distribution over their first tokens up to the
+    one that tells them apart. Both ways of computing it agree, however they are cut. The end-of-turn token is 9."""
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+             "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "initializer_range": 0.5}  # fmt: skip
+    torch.manual_seed(1)
+    config = getattr(transformers, f"{family}Config")(**sizes)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    ids = [(4, 5, 6, 9), (4, 5, 9), (4, 7, 8, 8, 9), (12, 4, 9), (4, 5, 6, 7, 9)]
+    names = NameList(list("abcde"), ids)
+    told_apart = [(4, 5, 6, 9), (4, 5, 9), (4, 7), (12,), (4, 5, 6, 7)]
+    contexts = [(1, 2, 3, 4, 5, 6, 7, 8), (3, 3, 2), (8, 7, 6, 5, 4)]
+    branches = [Branch(0, 5, (20, 21)), Branch(0, 8, (22,)), Branch(1, 3, (23, 20, 4)), Branch(2, 1, (30,))]
+
+    def logprob(prefix, name):
+        logits, tokens = token_logits(model, [[Segment(0, (*prefix, *name), range(len(prefix), len(prefix + name)))]])
+        return float(logits.log_softmax(1).gather(1, tokens[:, None]).sum().detach())
+
+    expected = torch.tensor([
+        [logprob((*contexts[b.context][: b.start], *b.ids), name) for name in told_apart] for b in branches
+    ]).log_softmax(1)  # fmt: skip
+    whole = name_scores(model, contexts, branches, names)
+    assert whole.requires_grad and torch.allclose(whole.log_softmax(1), expected, atol=1e-4)
+    parts = torch.cat([name_scores(model, *part, names) for part in in_parts(contexts, branches, 2)])
+    assert torch.allclose(parts, whole, atol=1e-4)
+    for size in (1, 2, 1 << 30):
+        monkeypatch.setattr("cdpr.training.torch.beliefs._CACHE_BYTES", size)
+        assert torch.allclose(cached_name_scores(model, contexts, branches, names), whole, atol=1e-4)
+
+
+def test_the_reader_learns_the_same_from_passes_of_any_size(tmp_path):
+    gradients = []
+    for size in (1, 32):
+        trainer = opened(tmp_path, appendicitis(), micro_batch=size)
+        rule = trainer.algorithm
+        rule._read_states(first_states(trainer))
+        gradients.append(torch.cat([p.grad.flatten() for p in rule.reader.parameters() if p.grad is not None]))
+    assert gradients[0].norm() > 0 and torch.allclose(*gradients, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("differential", [0, 2])
@@ -213,7 +256,6 @@ def equal(a, b):
     ("changes", "message"),
     [
         ({"training": {"engine": "verl"}}, r"training\.engine: record_critic"),
-        ({"policy": {"model": "models/other"}}, r"policy\.model: record_critic"),
         ({"environment": {"prompt": {"style": "full"}}}, r"environment\.prompt\.style: record_critic"),
         ({"training": {"temperature": 0.7}}, r"training\.temperature: record_critic"),
         ({"training": {"options": {"temperature": 0.0}}}, r"training\.options\.temperature"),

@@ -94,15 +94,15 @@ class RecordCritic(Algorithm):
         reader: bool = key(True, "Off, only the temperature of the reader's belief is learned.")
         choice: bool = key(True, "Off, only the names of diagnoses are trained.")
         reading_weight: NonNegativeFloat = key(1.5, "Weight of a token of the name of a diagnosis.")
-        learning_rate: PositiveFloat = key(1e-3, "Peak rate of reader and critic; that of matrices is 5 times as high.")
+        learning_rate: PositiveFloat = key(1e-3, "Peak rate of the reader; that of its matrices is 5 times as high.")
+        critic_learning_rate: PositiveFloat = key(1e-3, "Peak rate of the critic.")
 
     reads = ("utility", "comparators")
     extra_samples = True
     missing = "a second trained model, the reader, and probabilities of closed lists of names at any state"
-    # It trains a reader beside the tiny policy, in this process.
+    # It trains a reader beside the policy, in this process.
     requires: ClassVar = {
         "training.engine": "torch",
-        "policy.model": "tiny",
         "environment.prompt.style": "compact",
         "training.temperature": 1.0,
     }
@@ -114,34 +114,28 @@ class RecordCritic(Algorithm):
         check_required(type(self), self.settings)
         if context.load_initial_model is None or not isinstance(context.policy, PolicyAgent):
             raise SettingsError("training.algorithm: record_critic needs a local model: set training.engine: torch")
-        from ..torch.beliefs import Critic, Reader, index_by_first_token
+        from ..torch.beliefs import Critic, NameList, Reader, by_frequency
 
         self.policy, self.prompts = context.policy, context.policy.prompts
         encode = self.prompts.tokenizer.encode
-        # The E examinations that any case has, each known by the first token of its name in a request. Lists over
-        # examinations have the order of ``names``.
+        end = self.prompts.tokenizer.end_of_turn
+        # The E examinations that any case has. Lists over examinations have their order.
         self.request_prefix = tuple(encode(self._request_text("").rstrip()))  # the words before the name
-        exam_names = (name for case in context.cases for name in case.key_pertinent_results_dict)
-        name_start = len(self.request_prefix)
-        examinations = index_by_first_token(exam_names, lambda name: encode(self._request_text(name))[name_start])
-        self.examination_tokens, names = list(examinations), list(examinations.values())
-        self.number_of_examination = {name: number for number, name in enumerate(names)}
+        names = by_frequency(name for case in context.cases for name in case.key_pertinent_results_dict)
         self.request_texts = list(map(self._request_text, names))
-        self.request_ids = [(*encode(text), self.prompts.tokenizer.end_of_turn) for text in self.request_texts]
-        # The D diagnoses that any case has, each known by the first token of its canonical name, the first true name.
-        diagnoses = index_by_first_token((true_names(case)[0] for case in context.cases), self._diagnosis_token)
-        self.diagnosis_tokens, self.diagnosis_names = list(diagnoses), list(diagnoses.values())
+        self.request_ids = [(*encode(text), end) for text in self.request_texts]
+        self.examinations = NameList(names, [ids[len(self.request_prefix) :] for ids in self.request_ids])
+        # The D diagnoses that any case has, by their canonical names, the first of the true names, as they follow
+        # "FINAL_DIAGNOSIS:".
+        names = by_frequency(true_names(case)[0] for case in context.cases)
+        self.diagnoses = NameList(names, [(*encode(f" {name}"), end) for name in names])
         # Three models: the initial policy as it is, the reader, which starts as a copy of it, and the critic.
         self.initial_model: Any = context.load_initial_model()
         rate, model = self.options.learning_rate, context.load_initial_model()
-        self.reader = Reader(model, self.diagnosis_tokens, rate, self.options.reader)
-        device = next(model.parameters()).device
-        self.critic = Critic(len(diagnoses), len(examinations), rate, context.seed, device)
+        self.reader = Reader(model, self.diagnoses, rate, self.options.reader)
+        sizes, device = (len(self.diagnoses.names), len(self.examinations.names)), next(model.parameters()).device
+        self.critic = Critic(*sizes, self.options.critic_learning_rate, context.seed, device)
         self.learners: list[Any] = [self.reader, self.reader.optimiser, self.critic, self.critic.adam]
-
-    def _diagnosis_token(self, name: str) -> int:
-        """Return the first token of the name of a disease, as it follows "FINAL_DIAGNOSIS:"."""
-        return self.prompts.tokenizer.encode(f" {name}")[0]
 
     def _request_text(self, name: str) -> str:
         """Write the reply that requests the examination ``name``, in the style of the prompts."""
@@ -178,9 +172,7 @@ class RecordCritic(Algorithm):
         scored = await self._write_target_replies(groups, batch, target, continuing, iteration)
         # One learning step of reader and critic.
         rate_share = warmup_and_cosine(iteration, self.context.steps, _WARMUP)
-        true_tokens = (self._diagnosis_token(true_names(visit.state.case)[0]) for visit in batch.visits)
-        truths = torch.tensor([self.diagnosis_tokens.index(token) for token in true_tokens], device=values.device)
-        reading_loss = self.reader.learn(batch.log_beliefs, truths, rate_share)
+        reading_loss = self.reader.learn(rate_share)
         critic_loss = self.critic.learn(batch.log_beliefs, batch.requested, gains, rate_share, generator)
         scored[0].counts = {  # of the whole batch: counts are summed over its groups
             "credit/states": float(len(batch.visits)),
@@ -194,10 +186,10 @@ class RecordCritic(Algorithm):
     def _read_states(self, groups: Sequence[Group]) -> Batch:
         """List the states that all trajectories visited, and read each by two models: the reader gives its belief over
         diagnoses, the initial policy its distribution over examinations. Each model reads a trajectory once, for all
-        its states."""
+        its states, and ``training.micro_batch`` trajectories in one pass."""
         import torch
 
-        from ..torch.beliefs import Branch, trainable_branch_logits
+        from ..torch.beliefs import Branch, in_parts, name_scores
 
         visits: list[Visit] = []
         contexts: list[tuple[int, ...]] = []
@@ -209,36 +201,40 @@ class RecordCritic(Algorithm):
                     length = len(self.prompts.context_ids(state))
                     visits.append(Visit(state, number, i, len(contexts), length, forced))
                 contexts.append(self.prompts.context_ids(trajectory.states[-1]))
-        # The reader's belief: its distribution of the next token after "FINAL_DIAGNOSIS:".
+        # The reader's belief: its distribution over the names of diagnoses after "FINAL_DIAGNOSIS:".
+        size = self.settings.training.micro_batch
         before_diagnosis = [Branch(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
-        log_beliefs = self.reader.log_beliefs(trainable_branch_logits(self.reader.model, contexts, before_diagnosis))
-        # The initial policy's choice: its distribution of the next token after the first line and "REQUEST_TEST:".
+        truths = [self.diagnoses.number[true_names(visit.state.case)[0]] for visit in visits]
+        log_beliefs = self.reader.read(contexts, before_diagnosis, truths, size)
+        # The initial policy's choice: its distribution over the names of examinations after the first line and
+        # "REQUEST_TEST:".
         first_lines = self._write_first_lines(log_beliefs)
         before_exam = []
         for visit, line in zip(visits, first_lines, strict=True):
             ids = (*self.prompts.tokenizer.encode(line), *self.request_prefix)
             before_exam.append(Branch(visit.row, visit.length, ids))
         with torch.no_grad():
-            logits = trainable_branch_logits(self.initial_model, contexts, before_exam)[:, self.examination_tokens]
+            parts = in_parts(contexts, before_exam, size)
+            scores = torch.cat([name_scores(self.initial_model, *part, self.examinations) for part in parts])
         # Examinations that were requested before each state.
-        requested = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+        requested = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
         for n, visit in enumerate(visits):
             for step in visit.state.history:
                 # The name on record; without a result, the name in the request. Other actions have the empty name.
                 name = step.observation.exam_key or getattr(step.action, "name", "")
-                if name in self.number_of_examination:
-                    requested[n, self.number_of_examination[name]] = True
+                if name in self.examinations.number:
+                    requested[n, self.examinations.number[name]] = True
         # At least -10, so that no examination is ruled out; -1e4, nearly never, for those that were requested.
-        log_prior = torch.log_softmax(logits, dim=-1).clamp_min(-10).masked_fill(requested, -1e4)
+        log_prior = torch.log_softmax(scores, dim=-1).clamp_min(-10).masked_fill(requested, -1e4)
         return Batch(contexts, visits, log_beliefs, first_lines, log_prior, requested)
 
     def _write_first_lines(self, log_beliefs: "torch.Tensor") -> list[str]:
         """Write the first line of a reply at every state: the diagnoses that the reader finds likeliest, with their
         probabilities, as many as the prompt asks for. ``log_beliefs`` are the reader's, [S, D]."""
-        shares, numbers = log_beliefs.detach().exp().topk(self.prompts.settings.differential, dim=1)
+        shares, numbers = log_beliefs.exp().topk(self.prompts.settings.differential, dim=1)
         lines = []
         for numbers_here, shares_here in zip(numbers.tolist(), shares.tolist(), strict=True):
-            names = [self.diagnosis_names[number] for number in numbers_here]
+            names = [self.diagnoses.names[number] for number in numbers_here]
             lines.append(render_differential(zip(names, shares_here, strict=True)))
         return lines
 
@@ -277,7 +273,7 @@ class RecordCritic(Algorithm):
         An examination that the record lacks adds nothing to the accuracy, but its request still has a price."""
         import torch
 
-        from ..torch.beliefs import Branch, branch_logits
+        from ..torch.beliefs import Branch, cached_name_scores
 
         weight, environment = self.settings.comparators.correctness_weight, self.context.environment
         prices: list[float] = []
@@ -302,9 +298,10 @@ class RecordCritic(Algorithm):
         # Add the gain in accuracy, from the reader's beliefs without and with the result.
         if branches:
             with torch.no_grad():
-                after = self.reader.log_beliefs(branch_logits(self.reader.model, batch.contexts, branches))
+                scores = cached_name_scores(self.reader.model, batch.contexts, branches, self.diagnoses)
+                after = self.reader.log_beliefs(scores)
                 state_numbers, _ = pairs[with_result].unbind(1)
-                before = batch.log_beliefs.detach()[state_numbers]
+                before = batch.log_beliefs[state_numbers]
                 gains[with_result] += net_gain(before, after, self.options.power)
         return gains
 
@@ -322,7 +319,7 @@ class RecordCritic(Algorithm):
         Returns the advantages of each group. The replies are its ``alternatives``: replies to train on that are in no
         trajectory. The decisions of its trajectories have weight 0, so they are not trained."""
         trains_choice = self.options.choice and iteration >= self.options.start
-        names = [self.diagnosis_names[number] for number in batch.log_beliefs.argmax(1).tolist()]
+        names = [self.diagnoses.names[number] for number in batch.log_beliefs.argmax(1).tolist()]
         # The replies at each state.
         calls = []
         for n, (visit, p_request) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):

@@ -3,7 +3,7 @@ a closed list of diagnoses. A critic predicts the value of each examination. Bot
 sampled."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -15,8 +15,9 @@ from ..training_run import MAX_GRAD_NORM
 from .optimisers import AdamW, MuonAndAdamW
 from .update import Segment, token_logits
 
-_BRANCHES = 512  # branches in one forward pass, at most
-_SCALE = 0.3  # by which a reader's logits are multiplied at first: the warm-started tiny policy is too sure
+# One forward pass has at most so many branches, and so many bytes of keys and values of their contexts.
+_BRANCHES, _CACHE_BYTES = 512, 1 << 30
+_SCALE = 0.3  # by which a reader's scores of diagnoses are multiplied at first: the warm-started policy is too sure
 _MUON_RATIO = 5.0  # the reader's learning rate of Muon (hidden matrices) as a multiple of that of AdamW
 # The critic: units of its hidden layers, states that it remembers, states in a batch, optimiser steps per iteration.
 _UNITS, _MEMORY_SIZE, _BATCH, _STEPS = 256, 8192, 256, 8
@@ -31,47 +32,116 @@ class Branch(NamedTuple):
     ids: Sequence[int]
 
 
-def index_by_first_token(names: Iterable[str], first_token: Callable[[str], int]) -> dict[int, str]:
-    """Map the first token of each name to the name, the most frequent name first. ``names`` can have a name many times;
-    ``first_token(name)`` returns the first token of a name. Of several names with the same first token only the most
-    frequent is kept, because the distribution of the next token cannot distinguish them; the others have no entry."""
+class NameList:
+    """A closed list of N names, between which a language model chooses token by token, up to the token with which no
+    other name goes on. ``stems`` are the beginnings that several names have in common, the empty one first.
+
+    The score of a name is its log-probability, but for a number that all names at a state have in common. So the
+    softmax over all scores is the model's distribution over the list."""
+
+    def __init__(self, names: Sequence[str], ids: Sequence[Sequence[int]]):
+        """Keep the ``names``. ``ids`` are the tokens of each with an end-of-turn token, so that no name is the
+        beginning of another one."""
+        self.names, self.number = names, {name: number for number, name in enumerate(names)}
+        counts = Counter(tuple(row[:k]) for row in ids for k in range(1, len(row)))
+        self.stems: list[tuple[int, ...]] = [(), *sorted(stem for stem, count in counts.items() if count > 1)]
+        number_of_stem = {stem: number for number, stem in enumerate(self.stems)}
+        self.first_tokens = [row[0] for row in ids]
+        # Of each further token that tells a name from others: the number of the name, of the stem before it, and it.
+        self.further = [
+            (name, number_of_stem[stem], row[k])
+            for name, row in enumerate(ids)
+            for k in range(1, len(row))
+            if (stem := tuple(row[:k])) in number_of_stem
+        ]
+
+    def scores(self, logits: torch.Tensor) -> torch.Tensor:
+        """Compute the score of every name at P states, [P, N], from the ``logits`` of the token behind each stem, [P,
+        stems, vocabulary]."""
+        scores = logits[:, 0, self.first_tokens]
+        if not self.further:
+            return scores
+        names, stems, tokens = torch.tensor(self.further, device=logits.device).unbind(1)
+        return scores.index_add(1, names, logits.log_softmax(-1)[:, stems, tokens])
+
+
+def by_frequency(names: Iterable[str]) -> list[str]:
+    """List the distinct ``names``, the most frequent first, equally frequent ones in alphabetical order."""
     counts = Counter(names)
-    name_of_token: dict[int, str] = {}
-    for name in sorted(counts, key=lambda name: (-counts[name], name)):  # equally frequent names in alphabetical order
-        name_of_token.setdefault(first_token(name), name)
-    return name_of_token
+    return sorted(counts, key=lambda name: (-counts[name], name))
+
+
+def in_parts(
+    contexts: Sequence[Sequence[int]], branches: Sequence[Branch], size: int
+) -> Iterator[tuple[Sequence[Sequence[int]], list[Branch]]]:
+    """Divide ``contexts`` into parts of at most ``size``, each with its ``branches``."""
+    for first in range(0, len(contexts), size):
+        own = [b._replace(context=b.context - first) for b in branches if first <= b.context < first + size]
+        yield contexts[first : first + size], own
+
+
+def name_scores(
+    model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch], names: NameList
+) -> torch.Tensor:
+    """Compute the score of every name behind each branch (:meth:`NameList.scores`), float32 [branches, N], with
+    gradients. ``model`` is a causal language model, ``contexts`` are sequences of tokens, ``branches`` are in the order
+    of their contexts. They should be short: a context and all its branches pass through the model as one row."""
+    rows: list[list[Segment]] = [[Segment(0, ids, ())] for ids in contexts]
+    for branch in branches:
+        for stem in names.stems:
+            # `token_logits` computes the logits by which a given token is predicted. Which does not matter, so it is 0.
+            ids = (*branch.ids, *stem)
+            end = branch.start + len(ids)
+            rows[branch.context].append(Segment(branch.start, (*ids, 0), scored=(end,)))
+    logits, _ = token_logits(model, rows)  # the other result has the tokens themselves
+    return names.scores(logits.view(len(branches), len(names.stems), -1))
 
 
 @torch.no_grad()
-def branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
-    """Compute the logits of the token after each branch, float32 [branches, vocabulary], without gradients. ``model``
-    is a causal language model, ``contexts`` are sequences of tokens. Each context passes through the model once,
-    whatever the number of its branches."""
+def cached_name_scores(
+    model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch], names: NameList
+) -> torch.Tensor:
+    """Compute what :func:`name_scores` does, without gradients, for branches in any order, many or long ones: each
+    context passes through the model once, and each branch once for all names."""
     device = next(model.parameters()).device
     # The contexts: their keys and values are cached.
     ids, is_token = _pad(contexts, device)
     cache = model.model(input_ids=ids, attention_mask=is_token, use_cache=True).past_key_values
+    bytes_of_token = sum(states.nbytes for layer in _layers(cache) for states in layer) / ids.numel()
+    size = min(_BRANCHES, max(1, int(_CACHE_BYTES / bytes_of_token / ids.shape[1])))
+    # Behind a branch come the last tokens of all stems but the empty one. Each attends to the shorter ones within it.
+    stems = names.stems[1:]
+    last_ids = torch.tensor([stem[-1] for stem in stems], dtype=torch.int64, device=device)
+    within = torch.tensor([[stem[: len(other)] == other for other in stems] for stem in stems], device=device)
+    offsets = torch.tensor([len(stem) - 1 for stem in stems], dtype=torch.int64, device=device)
     # The branches, in batches of similar length, which saves padding.
-    logits = torch.empty(len(branches), model.lm_head.weight.shape[0], device=device)
+    scores = torch.empty(len(branches), len(names.names), device=device)
     by_length = sorted(range(len(branches)), key=lambda number: len(branches[number].ids))
-    for first in range(0, len(by_length), _BRANCHES):
-        numbers = by_length[first : first + _BRANCHES]
+    for first in range(0, len(by_length), size):
+        numbers = by_length[first : first + size]
         batch = [branches[number] for number in numbers]
         ids, is_token = _pad([branch.ids for branch in batch], device)
         start = torch.tensor([branch.start for branch in batch], device=device)
-        # The numbers of cached tokens and of new ones in each row, both with padding.
-        past, width = max(branch.start for branch in batch), ids.shape[1]
+        # The numbers of cached tokens, with padding, of new ones in each row, and of both kinds of new columns.
+        past, lengths, width = max(branch.start for branch in batch), is_token.sum(1), ids.shape[1]
+        whole = width + len(stems)
         # A token of a branch attends to the tokens of its context before ``start``, and to those of the branch so far.
-        attends = torch.ones(len(batch), 1, width, past + width, dtype=torch.bool, device=device)
+        attends = torch.ones(len(batch), 1, whole, past + whole, dtype=torch.bool, device=device)
         attends[..., :past] = (torch.arange(past, device=device) < start[:, None])[:, None, None]
         attends[..., past:] = attends[..., past:].tril()
         positions = start[:, None] + torch.arange(width, device=device)
+        if stems:
+            attends[..., width:, past : past + width] = is_token[:, None, None]
+            attends[..., width:, past + width :] = within
+            ids = torch.cat([ids, last_ids.expand(len(batch), -1)], dim=1)
+            positions = torch.cat([positions, (start + lengths)[:, None] + offsets], dim=1)
         inputs = {"input_ids": ids, "attention_mask": attends, "position_ids": positions}
-        cached_contexts = cache.select([branch.context for branch in batch], past)
+        cached_contexts = _select(cache, [branch.context for branch in batch], past)
         hidden = model.model(**inputs, past_key_values=cached_contexts, use_cache=True).last_hidden_state
-        last_token = is_token.sum(1) - 1
-        logits[numbers] = model.lm_head(hidden[torch.arange(len(batch)), last_token]).float()
-    return logits
+        rows = torch.arange(len(batch), device=device)[:, None]
+        columns = torch.cat([lengths[:, None] - 1, torch.arange(width, whole, device=device).expand(len(batch), -1)], 1)
+        scores[numbers] = names.scores(model.lm_head(hidden[rows, columns]).float())
+    return scores
 
 
 def _pad(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,51 +154,64 @@ def _pad(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Ten
     return torch.from_numpy(ids).to(device), torch.from_numpy(is_token).to(device)
 
 
-def trainable_branch_logits(model: Any, contexts: Sequence[Sequence[int]], branches: Sequence[Branch]) -> torch.Tensor:
-    """Compute the logits of the token after each branch, float32 [branches, vocabulary], with gradients; unlike
-    :func:`branch_logits` this does not cache. ``branches`` must be in the order of their contexts. They should be
-    short, because a context and all its branches pass through the model as one row."""
-    rows: list[list[Segment]] = [[Segment(0, ids, ())] for ids in contexts]
-    for branch in branches:
-        # `token_logits` computes the logits by which a given token is predicted. Which one does not matter, so it is 0.
-        end = branch.start + len(branch.ids)
-        rows[branch.context].append(Segment(branch.start, (*branch.ids, 0), scored=(end,)))
-    return token_logits(model, rows)[0]  # the other result has the tokens themselves
+def _layers(cache: Any) -> list[list[torch.Tensor]]:
+    """The keys and values of each layer of a cache, that of the tiny policy or one of transformers."""
+    return [layer if isinstance(layer, list) else [layer.keys, layer.values] for layer in cache.layers]
+
+
+def _select(cache: Any, sequences: list[int], length: int) -> Any:
+    """Make a cache with the first ``length`` tokens of the given ``sequences`` of another (row numbers of the batch;
+    one number can occur several times)."""
+    return type(cache)([[states[sequences, :, :length] for states in layer] for layer in _layers(cache)])
 
 
 class Reader(torch.nn.Module):
-    """A language model that reads states, with its optimiser and a learned scale of its logits.
+    """A language model that reads states, with its optimiser and a learned scale of its scores.
 
-    Its belief b over D diagnoses is the distribution of the next token where a diagnosis must follow, restricted to the
-    first tokens of the names of diagnoses; ``diagnoses`` are these tokens. ``rate`` is the peak learning rate. If
-    ``trains_model`` is False, only the scale is learned.
+    Its belief b over the names of ``diagnoses`` is its distribution over this list where a diagnosis must follow.
+    ``rate`` is the peak learning rate. If ``trains_model`` is False, only the scale is learned.
     """
 
-    def __init__(self, model: Any, diagnoses: Sequence[int], rate: float, trains_model: bool):
-        """Keep the model and the tokens of diagnoses, and create the scale of the logits and the optimiser."""
+    def __init__(self, model: Any, diagnoses: NameList, rate: float, trains_model: bool):
+        """Keep the model and the diagnoses, and create the scale of the scores and the optimiser."""
         super().__init__()
-        self.model, self.diagnoses = model, torch.tensor(diagnoses)
+        self.model, self.diagnoses, self.loss = model, diagnoses, 0.0
         self.log_scale = torch.nn.Parameter(torch.tensor(_SCALE).log())
         self.to(next(model.parameters()).device)
         model.requires_grad_(trains_model)
         self.optimiser = MuonAndAdamW(model if trains_model else None, _MUON_RATIO * rate, rate, [self.log_scale])
 
-    def log_beliefs(self, logits: torch.Tensor) -> torch.Tensor:
-        """Compute the log-probability of each diagnosis, [N, D], from the logits [N, vocabulary] of the token in which
-        the name of a diagnosis begins."""
-        return torch.log_softmax(self.log_scale.exp() * logits[:, self.diagnoses], dim=-1)
+    def log_beliefs(self, scores: torch.Tensor) -> torch.Tensor:
+        """Compute the log-probability of each diagnosis from the scores of their names; both are [N, D]."""
+        return torch.log_softmax(self.log_scale.exp() * scores, dim=-1)
 
-    def learn(self, log_beliefs: torch.Tensor, truths: torch.Tensor, rate_share: float) -> float:
-        """Take one optimiser step on the cross-entropy of ``log_beliefs`` [N, D] with ``truths`` [N], the indices of
-        the true diagnoses. ``rate_share`` is the share of the peak learning rate. Returns the loss. Raises
-        FloatingPointError for a gradient that is not finite, and leaves the weights unchanged then."""
-        loss = torch.nn.functional.cross_entropy(log_beliefs, truths)
+    def read(
+        self, contexts: Sequence[Sequence[int]], branches: Sequence[Branch], truths: Sequence[int], size: int
+    ) -> torch.Tensor:
+        """Compute the log-probability of each diagnosis behind each of N branches, [N, D], without gradients. The
+        gradient for :meth:`learn` is computed in the same passes, each of at most ``size`` contexts: that of the mean
+        cross-entropy with ``truths``, the numbers of the true diagnoses."""
         self.zero_grad(set_to_none=True)
-        loss.backward()
+        read: list[torch.Tensor] = []
+        self.loss = 0.0
+        for part, own in in_parts(contexts, branches, size):
+            log_beliefs = self.log_beliefs(name_scores(self.model, part, own, self.diagnoses))
+            done = sum(map(len, read))
+            true = torch.tensor(truths[done : done + len(own)], device=log_beliefs.device)
+            loss = torch.nn.functional.cross_entropy(log_beliefs, true, reduction="sum") / len(branches)
+            loss.backward()
+            self.loss += float(loss.detach())
+            read.append(log_beliefs.detach())
+        return torch.cat(read)
+
+    def learn(self, rate_share: float) -> float:
+        """Take one optimiser step with the gradient of the last :meth:`read`, at the share ``rate_share`` of the peak
+        learning rate. Returns the loss. Raises FloatingPointError for a gradient that is not finite, and leaves the
+        weights unchanged then."""
         if not torch.isfinite(torch.nn.utils.clip_grad_norm_(self.parameters(), MAX_GRAD_NORM)):
             raise FloatingPointError("the gradient of the reader is not finite; the step was stopped")
         self.optimiser.step(rate_share)
-        return float(loss.detach())
+        return self.loss
 
 
 class Critic(torch.nn.Module):

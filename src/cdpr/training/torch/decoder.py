@@ -81,9 +81,9 @@ class _Cache:
     """The key-value cache of a batch. ``layers`` has for each layer a list of two tensors, the keys and the values of
     earlier tokens, [B, heads, tokens, head_dim]. The list is empty where nothing is cached yet."""
 
-    def __init__(self, layers: int):
-        """Create an empty cache for this number of ``layers``."""
-        self.layers: list[list[Tensor]] = [[] for _ in range(layers)]
+    def __init__(self, layers: list[list[Tensor]]):
+        """Keep the keys and values of each layer."""
+        self.layers = layers
 
     def __len__(self) -> int:
         """The number of cached tokens of each sequence."""
@@ -93,13 +93,6 @@ class _Cache:
         """Repeat each sequence of the batch ``repeats`` times, in place: sequences a, b become a, a, b, b. The name is
         that of transformers, whose caches are used in the same way."""
         self.layers = [[states.repeat_interleave(repeats, dim=0) for states in layer] for layer in self.layers]
-
-    def select(self, sequences: list[int], length: int) -> "_Cache":
-        """Return a new cache with the first ``length`` tokens of the given ``sequences`` (row numbers of the batch; one
-        number can occur several times)."""
-        selected = _Cache(0)
-        selected.layers = [[states[sequences, :, :length] for states in layer] for layer in self.layers]
-        return selected
 
 
 class _Body(nn.Module):
@@ -129,7 +122,7 @@ class _Body(nn.Module):
         creates a new one. ``attention_mask`` is True for tokens that are no padding, [B, past + T], or for the tokens
         to which each token attends, [B, 1, T, past + T]. It may be None where there is no padding, and no more than one
         new token or no earlier one. ``position_ids`` [B, T] are by default the positions after the earlier tokens."""
-        cache = _Cache(len(self.layers)) if use_cache and past_key_values is None else past_key_values
+        cache = _Cache([[] for _ in self.layers]) if use_cache and past_key_values is None else past_key_values
         past, width = len(cache) if cache else 0, input_ids.shape[1]
         if position_ids is None:
             position_ids = torch.arange(past, past + width, device=input_ids.device)[None]
