@@ -1,8 +1,9 @@
 """Does a real small language model learn here? SmolLM2-135M on the synthetic hospital, with the compact prompt.
 
-The model imitates clinicians on in-domain and textbook cases, then GRPO, CDPR with its short continuations and belief
-gain train it, with three seeds each. Accuracy and cost are measured on test cases, greedy and sampled, for each policy,
-for the supervised start, and for its immediate diagnoses, with intervals over cases and seeds.
+The model imitates clinicians on in-domain and textbook cases, then GRPO, CDPR with its short continuations, belief
+gain and the record critic train it, with three seeds each. Accuracy and cost are measured on test cases, greedy and
+sampled, for each policy, for the supervised start, and for its immediate diagnoses, with intervals over cases and
+seeds.
 
     make small-model                             all of it
     python benchmarks/small_model.py prepare     the lessons in tokens and the cases, in --folder
@@ -45,7 +46,8 @@ from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 
 FILES = ("config.yaml", "config/small_model.yaml")
-LABELS = {"belief_gain": "belief gain", "cdpr_short": "CDPR (H = 0, K = 16)", "grpo": "GRPO"}
+LABELS = {"belief_gain": "belief gain", "record_critic": "record critic", "cdpr_short": "CDPR (H = 0, K = 16)",
+          "grpo": "GRPO"}  # fmt: skip
 VARIANTS = tuple(LABELS)
 MEASURES = ("accuracy", "usd", "examinations", "utility")
 WINDOW = 10  # steps that a point of the picture is the mean of
@@ -137,12 +139,12 @@ def measures(settings: Settings, workup: Trajectory) -> list[float]:
     return [float(workup.correct), effort.cost_usd, float(count_tests(effort, tests)), value]
 
 
-def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int]) -> None:
+def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int], variants: list[str]) -> None:
     """Start, all trainings, as many at a time as fit the memory, each with an equal share of the time; summary."""
     settings = load_settings(*FILES)
     if not (folder / "start").exists():
         start(folder, model, device, settings)
-    runs = ["start", *(f"{variant}-seed{seed}" for seed in seeds for variant in VARIANTS)]
+    runs = ["start", *(f"{variant}-seed{seed}" for seed in seeds for variant in variants)]
     left = [name for name in runs if not (folder / name / "rows.json").exists()]
     free = torch.cuda.mem_get_info()[0] / 1e9 if device == "cuda" else 0.0
     side_by_side = max(1, min(int(free / RUN_GB), len(left)))
@@ -169,8 +171,8 @@ def run(folder: Path, model: Path, device: str, seconds: float, seeds: list[int]
 
 
 def summarise(folder: Path, runs: list[str]) -> dict:
-    """Means of every policy and decoding, and its gains over diagnosing at once, the supervised start and GRPO, with
-    95% intervals: cases and seeds are drawn again, the same cases for all."""
+    """Means of every policy and decoding, and its gains over diagnosing at once, the supervised start and the other
+    rules, with 95% intervals: cases and seeds are drawn again, the same cases for all."""
     done = {name: json.loads(path.read_text()) for name in runs if (path := folder / name / "rows.json").exists()}
     rows: dict[str, list] = {}  # by policy and decoding: those of each seed, [cases, measures]
     for name, content in done.items():
@@ -183,11 +185,11 @@ def summarise(folder: Path, runs: list[str]) -> dict:
         mean = np.array(rows[policy]).mean((0, 1))
         results[policy] = {"seeds": len(rows[policy])}
         results[policy] |= {measure: interval(mean[k], drawn[:, k]) for k, measure in enumerate(MEASURES)}
-        for other in ("immediate diagnosis", "supervised start", "grpo"):
+        for other in ("immediate diagnosis", "supervised start", *VARIANTS):
             base = f"{other}, {policy.rpartition(', ')[2]}"
             if base in means and base != policy:
                 gain, draws = mean - np.array(rows[base]).mean((0, 1)), drawn - means[base]
-                for k in (MEASURES.index("accuracy"), MEASURES.index("utility")):
+                for k in map(MEASURES.index, ("accuracy", "usd", "utility")):
                     results[policy][f"{MEASURES[k]} above {other}"] = interval(gain[k], draws[:, k])
     keep = ("step", "seconds", "train/accuracy", "train/aec", "train/utility", "time/rollout", "time/credit",
             "time/update", *(f"validation/{x}" for x in ("accuracy", "aec", "utility")))  # fmt: skip
@@ -282,6 +284,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="the trainings stop after this time")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--variants", choices=VARIANTS, nargs="+", default=list(VARIANTS), help="rules to train by")
     parser.add_argument("--run")
     parser.add_argument("--deadline", type=float, default=float("inf"))
     parser.add_argument("--memory", type=float, default=float("inf"), help="GB of the GPU that a training may take")
@@ -297,7 +300,7 @@ def main() -> None:
     elif arguments.command == "start":
         start(arguments.folder, arguments.model, arguments.device, load_settings(*FILES))
     else:
-        run(arguments.folder, arguments.model, arguments.device, arguments.seconds, arguments.seeds)
+        run(arguments.folder, arguments.model, arguments.device, arguments.seconds, arguments.seeds, arguments.variants)
 
 
 if __name__ == "__main__":
