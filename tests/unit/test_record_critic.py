@@ -255,7 +255,6 @@ def equal(a, b):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training": {"engine": "verl"}}, r"training\.engine: record_critic"),
         ({"environment": {"prompt": {"style": "full"}}}, r"environment\.prompt\.style: record_critic"),
         ({"training": {"temperature": 0.7}}, r"training\.temperature: record_critic"),
         ({"training": {"options": {"temperature": 0.0}}}, r"training\.options\.temperature"),

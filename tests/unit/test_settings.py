@@ -297,10 +297,11 @@ def test_the_checkout_is_the_working_folder_where_that_is_one_else_that_of_the_p
 
 
 def test_a_variant_that_cannot_be_trained_is_in_no_figure_and_its_row_says_why():
-    demo, other = (load_settings(ROOT / "config.yaml", *more) for more in ((), (ROOT / "config/verl_cpu.yaml",)))
+    demo, other = (load_settings(ROOT / "config.yaml", *more) for more in ((), (ROOT / "config/small_gpu.yaml",)))
     assert "record_critic" in labels_of(demo, "comparators") and "record_critic" not in labels_of(other, "comparators")
     row = next(method for method in main_methods(other) if method.name == "record_critic")
     overlay = {"experiments": {"variants": {"mine": {"label": "Mine", "change": {
-        "training.algorithm": "record_critic", "training.engine": "verl"}}}}}  # fmt: skip
-    assert why_not_trained(parse_settings(merge(demo.model_dump(), overlay)), "mine").startswith("training.engine: ")
-    assert not row.runs and row.why == "not run: training.engine: record_critic works with torch alone, not with verl"
+        "training.algorithm": "record_critic", "environment.prompt.style": "full"}}}}}  # fmt: skip
+    why = why_not_trained(parse_settings(merge(demo.model_dump(), overlay)), "mine")
+    assert why.startswith("environment.prompt.style: ") and not row.runs
+    assert row.why == "not run: environment.prompt.style: record_critic works with compact alone, not with full"

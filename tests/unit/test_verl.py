@@ -104,8 +104,9 @@ def session_of(folder, tmp_path, **change) -> Session:
 
 
 VARIANTS = {
-    **{name: {"training": {"algorithm": name}} for name in known_algorithms() if name != "record_critic"},  # refused
+    **{name: {"training": {"algorithm": name}} for name in known_algorithms()},
     "belief_gain": {"training": {"algorithm": "belief_gain", "options": {"reading": "probability"}}},
+    "record_critic": {"training": {"algorithm": "record_critic", "options": {"start": 1}}},
     "cdpr, current policy continues": {"credit": {"continuation": {"policy": "current"}}},
     "cdpr, credit per step": {"credit": {"level": "step"}},
 }
@@ -634,9 +635,7 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     assert server.tokens > usual * server.at_once / 4, "the frozen server's cache holds a fraction of what is open"
     [times] = re.findall(r"\na step, times GRPO +1\.0" + 4 * r" +([\d.]+)" + "\n", printed)
     assert float(times[1]) < float(times[0])
-    forecast = (
-        r"\nRecord critic: a forecast, not run: training\.engine: .* torch alone.* Missing: a second trained model"
-    )
+    forecast = r"\nRecord critic: a forecast, not run: environment\.prompt\.style: .* compact alone"
     assert re.search(forecast, printed) and "GRPO: a forecast" not in printed
     sglang = settings.training.verl.rollout == "sglang"
     assert ("Belief gain: a forecast, not run: training.verl.rollout" in printed) is sglang
@@ -798,6 +797,7 @@ def job_state(folder: Path) -> list[Path]:
 @pytest.mark.parametrize(("algorithm", "options", "count"), [
     ("tree_grpo", {}, "credit/continuation_tokens"),
     ("belief_gain", {"reading": "probability"}, "credit/states"),
+    ("record_critic", {"start": 0}, "credit/examinations"),
 ])  # fmt: skip
 def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies_too(
     taught, tmp_path, algorithm, options, count

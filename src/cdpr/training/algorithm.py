@@ -54,10 +54,9 @@ class Context:
     ``settings`` are those of the run; :func:`open_algorithm` removes the ones that the algorithm does not declare
     (:attr:`Algorithm.reads`). ``environment`` answers requests for examinations and judges diagnoses. ``policy`` is the
     policy in training; ``load_frozen_policy()`` loads a policy with the initial weights, which never change. ``seed``
-    is the seed of the run.
-
-    The other three fields are set with the engine ``torch`` only: the training ``cases``, the number of ``steps``
-    (iterations) of the run, and ``load_initial_model()``, which returns a new torch module with the initial weights.
+    is the seed of the run, ``steps`` the number of its iterations, and ``cases`` are its training cases.
+    ``load_initial_model()`` returns a new torch module with the initial weights. A context that no engine made has
+    none (None).
     """
 
     settings: Settings
@@ -124,8 +123,9 @@ class Algorithm(ABC):
     ``Options`` declares the settings of this algorithm alone, ``training.options``; if one of them names a file, a
     change of that file makes Snakemake train again. ``reads`` lists the other settings that the algorithm reads, beside
     those that every training reads; it is an error to read any other, or to change any other in a variant.
-    ``extra_samples``: whether it trains on :class:`Alternative` replies. ``requires`` maps names of settings to the
-    only values with which the algorithm can train.
+    ``extra_samples``: whether it trains on :class:`Alternative` replies. ``whole_batch``: whether
+    :meth:`score_batch` must get all groups of an iteration; otherwise each can be scored as soon as it has ended.
+    ``requires`` maps names of settings to the only values with which the algorithm can train.
     """
 
     class Options(Section):
@@ -133,9 +133,8 @@ class Algorithm(ABC):
 
     reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
+    whole_batch: ClassVar[bool] = False
     requires: ClassVar[Mapping[str, Any]] = {}
-    # What this package lacks for a training with other values than those in ``requires``: the end of the error message.
-    missing: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         """Check a new subclass: raise TypeError where it defines a method by a name of an earlier version, because
@@ -171,9 +170,8 @@ class Algorithm(ABC):
         return metrics
 
     def state_dict(self) -> Any:
-        """Return what the algorithm must restore when an interrupted run resumes, in types that JSON holds (tuples come
-        back as lists); None, as here, where there is nothing. Only an algorithm that cannot run on the engine verl is
-        allowed to return tensors."""
+        """Return what the algorithm must restore when an interrupted run resumes, as tensors and plain values, which
+        torch loads without running code; None, as here, where there is nothing."""
         return None
 
     def load_state_dict(self, state: Any) -> None:

@@ -29,7 +29,7 @@ from ...credit.belief import true_names, values_by_token
 from ...environment import FinalDiagnosis, RequestTest, State, Turn
 from ...environment.state import render_action, render_differential
 from ...seeding import derive_seed
-from ...settings import SettingsError
+from ...settings import Settings, SettingsError
 from ...settings.section import Section, key
 from ...settings.variants import check_required
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
@@ -98,22 +98,16 @@ class RecordCritic(Algorithm):
         critic_learning_rate: PositiveFloat = key(1e-3, "Peak rate of the critic.")
 
     reads = ("utility", "comparators")
-    extra_samples = True
-    missing = "a second trained model, the reader, and probabilities of closed lists of names at any state"
-    # It trains a reader beside the policy, in this process.
-    requires: ClassVar = {
-        "training.engine": "torch",
-        "environment.prompt.style": "compact",
-        "training.temperature": 1.0,
-    }
+    extra_samples = whole_batch = True
+    requires: ClassVar = {"environment.prompt.style": "compact", "training.temperature": 1.0}
 
     def __init__(self, context: Context):
-        """Create reader and critic, and list the diagnoses and examinations of the training cases. Raises SettingsError
-        for settings other than ``requires`` names, and for a context without the torch module of a local policy."""
+        """Create reader and critic in this process, and list the diagnoses and examinations of the training cases.
+        Raises SettingsError for settings other than ``requires`` names, and for a context that no engine made."""
         super().__init__(context)
         check_required(type(self), self.settings)
         if context.load_initial_model is None or not isinstance(context.policy, PolicyAgent):
-            raise SettingsError("training.algorithm: record_critic needs a local model: set training.engine: torch")
+            raise SettingsError("training.algorithm: record_critic needs the initial model, which an engine loads")
         from ..torch.beliefs import Critic, NameList, Reader, by_frequency
 
         self.policy, self.prompts = context.policy, context.policy.prompts
@@ -140,6 +134,11 @@ class RecordCritic(Algorithm):
     def _request_text(self, name: str) -> str:
         """Write the reply that requests the examination ``name``, in the style of the prompts."""
         return render_action(RequestTest(name), self.prompts.settings.style)
+
+    @classmethod
+    def scoring_policies(cls, settings: Settings) -> set[str]:
+        """Return ``current``: the policy scores the replies that it shall learn."""
+        return {"current"}
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Return the replies to learn for one group, as :meth:`score_batch` does for several."""

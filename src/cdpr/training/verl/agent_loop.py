@@ -5,7 +5,7 @@ A group is scored as soon as its last episode has ended, while the rollout serve
 """
 
 import asyncio
-import json
+import io
 import logging
 import math
 import traceback
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+import torch
 import transfer_queue as tq
 from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
@@ -165,9 +166,9 @@ class GroupHook:
     worker.
 
     It holds the algorithm, an object of the same class as in the torch engine, with its state between iterations.
-    Groups do not wait for each other: the first is scored while episodes of the last still run. A group with a failed
-    episode, or whose scoring fails, has advantages of 0 in this step and is counted. The trainer stops the run after an
-    error of the program or too many failures."""
+    Groups do not wait for each other: the first is scored while episodes of the last still run. They do wait for an
+    algorithm that needs the whole batch. A group with a failed episode, or whose scoring fails, has advantages of 0 in
+    this step and is counted. The trainer stops the run after an error of the program or too many failures."""
 
     config: Any
     llm_client: Any
@@ -178,6 +179,7 @@ class GroupHook:
         self.session = read_session(self.config.data.cdpr_session)
         self.algorithm = open_algorithm(self.session.context(self.llm_client))
         self.groups: dict[str, _Group] = {}
+        self.ended: list[_Group] = []  # groups whose episodes have ended and that wait for the whole batch
         self.validation: dict[int, EpisodeOutput] = {}  # by index of the case
         self.record = MetricsLog(self.session.state / CREDIT)
 
@@ -195,36 +197,46 @@ class GroupHook:
 
     async def _add_to_group(self, output: EpisodeOutput, row: dict[str, Any]) -> None:
         """Add an episode to its group, and wait until the group is scored. The call with the last episode of the group
-        scores it."""
+        scores it, or where the algorithm needs the whole batch, the call with the last episode of all groups."""
+        training = self.session.settings.training
         group = self.groups.setdefault(row["uid"], _Group(row["uid"], int(row["index"]), int(row["iteration"])))
         group.members[int(row["session_id"])] = output
-        if len(group.members) < self.session.settings.training.group_size:
+        has_ended = len(group.members) == training.group_size
+        if has_ended:
+            self.ended.append(group)
+        if not has_ended or (self.algorithm.whole_batch and len(self.ended) < training.prompts_per_batch):
             await group.done.wait()
             return
+        ended, self.ended = self.ended, []
         try:
-            await self._score_group(group)
+            await self._score_groups(sorted(ended, key=lambda group: group.row))
         finally:
-            group.done.set()
+            for group in ended:
+                group.done.set()
 
-    async def _score_group(self, group: _Group) -> None:
-        """Compute the advantages of a complete group, and add its alternatives to the episodes from which they branch
-        off. A group with a failed episode is not scored. If the scoring fails, all episodes of the group count as
-        failed."""
-        trajectories = list(group.trajectories().values())
-        if len(trajectories) < len(group.members):
+    async def _score_groups(self, groups: Sequence[_Group]) -> None:
+        """Compute the advantages of complete groups of one iteration, and add their alternatives to the episodes from
+        which they branch off. A group with a failed episode is not scored. If the scoring fails, all episodes of these
+        groups count as failed."""
+        groups = [group for group in groups if len(group.trajectories()) == len(group.members)]
+        if not groups:
             return
+        trajectories = [list(group.trajectories().values()) for group in groups]
         try:
-            [group.scored] = await score_groups(self.algorithm, [trajectories], group.iteration)
+            scored = await score_groups(self.algorithm, trajectories, groups[0].iteration)
         except Exception as error:  # of any kind: verl must not train on half a group
             _log_stack("credit failed", error)
-            for member in group.members.values():
-                member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
+            for group in groups:
+                for member in group.members.values():
+                    member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
             return
-        for alternative in group.scored.alternatives:
-            # {0}: any version of the weights, since the extra fields, which hold it, become those of the episode.
-            member, output = group.members[alternative.i], _episode_output(alternative.turns, {0})
-            output.reward_score, output.extra_fields = member.reward_score, member.extra_fields
-            member.alternatives.append(output)
+        for group, credit in zip(groups, scored, strict=True):
+            group.scored = credit
+            for alternative in credit.alternatives:
+                # {0}: any version of the weights, since the extra fields, which hold it, become those of the episode.
+                member, output = group.members[alternative.i], _episode_output(alternative.turns, {0})
+                output.reward_score, output.extra_fields = member.reward_score, member.extra_fields
+                member.alternatives.append(output)
 
     def finish_validation(self) -> dict[str, Any]:
         """Return the metrics of the validation that has just ended (:meth:`TrainingRun.validation_metrics`), and forget
@@ -264,12 +276,13 @@ class GroupHook:
         return batch
 
     def credit_state(self) -> bytes:
-        """Return the state of the algorithm as JSON, for a checkpoint."""
-        return json.dumps(self.algorithm.state_dict()).encode()
+        """Return the state of the algorithm as a file of torch, for a checkpoint."""
+        torch.save(self.algorithm.state_dict(), file := io.BytesIO())
+        return file.getvalue()
 
     def restore_credit(self, state: bytes) -> None:
         """Restore the state of the algorithm from ``state``, a result of :meth:`credit_state`."""
-        self.algorithm.load_state_dict(json.loads(state))
+        self.algorithm.load_state_dict(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True))
 
 
 def _add_rows(batch: BatchAdvantages, group: _Group, scored: GroupAdvantages) -> None:

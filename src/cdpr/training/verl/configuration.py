@@ -85,12 +85,10 @@ def check_settings(settings: Settings) -> None:
 
 
 def why_not_run(settings: Settings) -> str:
-    """Say why the engine verl cannot run a training with these settings, followed by ``Algorithm.missing``, which says
-    what the engine lacks. Returns an empty text where the engine can run it."""
-    algorithm = algorithm_class(settings.training.algorithm)
+    """Say why the engine verl cannot run a training with these settings: an empty text where it can."""
     try:
-        check_required(algorithm, settings)
+        check_required(algorithm_class(settings.training.algorithm), settings)
         check_settings(settings)
     except SettingsError as error:
-        return f"{error}. Missing: {algorithm.missing}" if algorithm.missing else str(error)
+        return str(error)
     return ""

@@ -7,6 +7,7 @@ process reads the cases from their own file, and a row of a batch has the index 
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ...files import write_bytes, write_text
 from ...llm import ModelSpec, open_model
 from ...settings import Settings
 from ..algorithm import Context
+from ..torch.weights import load_model
 from ..training_run import TrainingRun
 from .tables import read_table
 
@@ -62,8 +64,7 @@ class Session:
 
     def context(self, client: Any) -> Context:
         """Make the context of the training algorithm. Its policies act by servers: ``client`` is verl's client of the
-        rollout servers, whose attribute ``frozen`` is that of the server of the frozen policy (None: there is none).
-        What only the torch engine can offer is not set."""
+        rollout servers, whose attribute ``frozen`` is that of the server of the frozen policy (None: there is none)."""
         run = self.run
 
         def make_agent(spec: ModelSpec, **server: Any) -> PolicyAgent:
@@ -77,8 +78,14 @@ class Session:
                 return make_agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
             return make_agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
 
+        def load_initial_model() -> torch.nn.Module:
+            """Load a new model with the initial weights in this process: on a GPU where it sees one."""
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            return load_model(run.policy, device, run.settings.policy.model == "tiny")
+
         policy = make_agent(ModelSpec.of_rollouts(run.settings), client=client)
-        return Context(run.settings, run.environment, policy, load_frozen_policy, run.seed)
+        context = Context(run.settings, run.environment, policy, load_frozen_policy, run.seed)
+        return replace(context, cases=run.train, steps=run.steps, load_initial_model=load_initial_model)
 
 
 @functools.lru_cache(maxsize=4)

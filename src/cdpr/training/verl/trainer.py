@@ -30,7 +30,7 @@ from .agent_loop import BatchAdvantages
 from .checkpoints import checkpoint_folder, keep_only
 from .session import read_session, reason_to_stop, translate_metrics
 
-_CREDIT = "credit.json"  # the state of the algorithm, in the folder of a checkpoint
+_CREDIT = "credit.pt"  # the state of the algorithm, in the folder of a checkpoint
 
 
 @register_adv_est("cdpr")
