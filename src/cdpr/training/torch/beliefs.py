@@ -34,7 +34,7 @@ class Branch(NamedTuple):
 
 class NameList:
     """A closed list of N names, between which a language model chooses token by token, up to the token with which no
-    other name goes on. ``stems`` are the beginnings that several names have in common, the empty one first.
+    other name continues. ``stems`` are the beginnings that several names have in common, the empty one first.
 
     The score of a name is its log-probability, but for a number that all names at a state have in common. So the
     softmax over all scores is the model's distribution over the list."""
