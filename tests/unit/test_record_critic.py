@@ -50,7 +50,7 @@ def test_with_a_calibrated_reader_the_value_is_what_naming_gains(power):
         for result in (0, 1):
             chance = float((PRIOR * LIKELIHOOD["A"][:, result]).sum())
             before, after = read(posterior([])), read(posterior([("A", result)]))
-            total += chance * float(net_gain(before.log()[None], after.log()[None], power))
+            total += chance * float(net_gain(before.log()[None], after.log()[None], power, 3))
         return total
 
     exact = sum(
@@ -137,7 +137,7 @@ def test_every_examination_of_the_record_has_the_value_that_a_pass_of_its_own_gi
         step = trainer.environment.step(visit.state, Turn(f"REQUEST_TEST: {names[e]}"))
         expected = rule.return_of(0.0, step.effort) / trainer.settings.comparators.correctness_weight
         if step.observation.kind == "result":
-            expected += float(net_gain(belief(visit.state), belief(visit.state.after(step)), rule.options.power))
+            expected += float(net_gain(belief(visit.state), belief(visit.state.after(step)), rule.options.power, 3))
             expected -= rule.options.turn_price * step.effort.physical
             physical += step.effort.physical
         else:
@@ -172,6 +172,11 @@ def test_a_name_of_several_tokens_has_the_probability_of_its_tokens(family, monk
     expected = torch.tensor([
         [logprob((*contexts[b.context][: b.start], *b.ids), name) for name in told_apart] for b in branches
     ]).log_softmax(1)  # fmt: skip
+    with_any_other = NameList(list("abcde"), ids, is_open=True)
+    opened = name_scores(model, contexts, branches, with_any_other)
+    full = torch.tensor([[logprob((*contexts[b.context][: b.start], *b.ids), name) for name in ids] for b in branches])
+    assert torch.allclose(opened[:, :5], full, atol=1e-3) and torch.allclose(opened.exp().sum(1), torch.ones(4))
+    assert torch.allclose(cached_name_scores(model, contexts, branches, with_any_other), opened, atol=1e-3)
     whole = name_scores(model, contexts, branches, names)
     assert whole.requires_grad and torch.allclose(whole.log_softmax(1), expected, atol=1e-4)
     parts = torch.cat([name_scores(model, *part, names) for part in in_parts(contexts, branches, 2)])
@@ -179,6 +184,22 @@ def test_a_name_of_several_tokens_has_the_probability_of_its_tokens(family, monk
     for size in (1, 2, 1 << 30):
         monkeypatch.setattr("cdpr.training.torch.beliefs._CACHE_BYTES", size)
         assert torch.allclose(cached_name_scores(model, contexts, branches, names), whole, atol=1e-4)
+
+
+def test_what_is_not_listed_is_one_entry_that_is_never_named(tmp_path):
+    """Of three diseases the reader tells one apart. It learns that it is another one, and then no name is taught."""
+    trainer = opened(tmp_path, appendicitis(), diagnoses=1, learning_rate=4e-3)
+    rule, groups = trainer.algorithm, first_states(trainer)
+    [listed] = rule.diagnoses.names
+    others = [group for group in groups if group[0].case.diagnosis_results != listed]
+    first = asyncio.run(score_groups(rule, others, 0))[0]
+    for _ in range(80):
+        scored = asyncio.run(score_groups(rule, others, 1))
+    assert scored[0].counts["credit/reading_loss"] < 0.3 * first.counts["credit/reading_loss"]
+    batch = rule._read_states(others)
+    assert batch.log_beliefs.shape[1] == 2 and (batch.log_beliefs[:, 1] > batch.log_beliefs[:, 0]).all()
+    named = [w[-1] for credit in scored for o in credit.alternatives for w in o.weights if isinstance(w, tuple)]
+    assert named and not any(named)
 
 
 def test_the_reader_learns_the_same_from_passes_of_any_size(tmp_path):

@@ -78,6 +78,9 @@ class RecordCritic(Algorithm):
     value of an examination; and the diagnosis that the reader finds likeliest."""
 
     class Options(Section):
+        #: Diagnoses that the reader tells apart, the most frequent ones of the training cases; all others are one entry
+        #: of its list, which is never named. Empty: all.
+        diagnoses: PositiveInt | None = key(None)
         examinations: PositiveInt = key(6, "Examinations whose results are read at every visited state.")
         power: PositiveFloat = key(2.0, "Power of the belief by which a diagnosis is named in the value.")
         temperature: PositiveFloat = key(0.003, "tau, in units of a right diagnosis.")
@@ -121,13 +124,14 @@ class RecordCritic(Algorithm):
         self.examinations = NameList(names, [ids[len(self.request_prefix) :] for ids in self.request_ids])
         # The D diagnoses that any case has, by their canonical names, the first of the true names, as they follow
         # "FINAL_DIAGNOSIS:".
-        names = by_frequency(true_names(case)[0] for case in context.cases)
-        self.diagnoses = NameList(names, [(*encode(f" {name}"), end) for name in names])
+        known = by_frequency(true_names(case)[0] for case in context.cases)
+        names = known[: self.options.diagnoses]
+        self.diagnoses = NameList(names, [(*encode(f" {name}"), end) for name in names], names != known)
         # Three models: the initial policy as it is, the reader, which starts as a copy of it, and the critic.
         self.initial_model: Any = context.load_initial_model()
         rate, model = self.options.learning_rate, context.load_initial_model()
         self.reader = Reader(model, self.diagnoses, rate, self.options.reader)
-        sizes, device = (len(self.diagnoses.names), len(self.examinations.names)), next(model.parameters()).device
+        sizes, device = (self.diagnoses.size, self.examinations.size), next(model.parameters()).device
         self.critic = Critic(*sizes, self.options.critic_learning_rate, context.seed, device)
         self.learners: list[Any] = [self.reader, self.reader.optimiser, self.critic, self.critic.adam]
 
@@ -203,7 +207,8 @@ class RecordCritic(Algorithm):
         # The reader's belief: its distribution over the names of diagnoses after "FINAL_DIAGNOSIS:".
         size = self.settings.training.micro_batch
         before_diagnosis = [Branch(visit.row, visit.length, self.prompts.forced_prefix_ids) for visit in visits]
-        truths = [self.diagnoses.number[true_names(visit.state.case)[0]] for visit in visits]
+        any_other = len(self.diagnoses.names)  # the number of the entry for any other name
+        truths = [self.diagnoses.number.get(true_names(visit.state.case)[0], any_other) for visit in visits]
         log_beliefs = self.reader.read(contexts, before_diagnosis, truths, size)
         # The initial policy's choice: its distribution over the names of examinations after the first line and
         # "REQUEST_TEST:".
@@ -230,7 +235,8 @@ class RecordCritic(Algorithm):
     def _write_first_lines(self, log_beliefs: "torch.Tensor") -> list[str]:
         """Write the first line of a reply at every state: the diagnoses that the reader finds likeliest, with their
         probabilities, as many as the prompt asks for. ``log_beliefs`` are the reader's, [S, D]."""
-        shares, numbers = log_beliefs.exp().topk(self.prompts.settings.differential, dim=1)
+        listed = log_beliefs[:, : len(self.diagnoses.names)]
+        shares, numbers = listed.exp().topk(self.prompts.settings.differential, dim=1)
         lines = []
         for numbers_here, shares_here in zip(numbers.tolist(), shares.tolist(), strict=True):
             names = [self.diagnoses.names[number] for number in numbers_here]
@@ -301,7 +307,7 @@ class RecordCritic(Algorithm):
                 after = self.reader.log_beliefs(scores)
                 state_numbers, _ = pairs[with_result].unbind(1)
                 before = batch.log_beliefs[state_numbers]
-                gains[with_result] += net_gain(before, after, self.options.power)
+                gains[with_result] += net_gain(before, after, self.options.power, len(self.diagnoses.names))
         return gains
 
     async def _write_target_replies(
@@ -318,7 +324,10 @@ class RecordCritic(Algorithm):
         Returns the advantages of each group. The replies are its ``alternatives``: replies to train on that are in no
         trajectory. The decisions of its trajectories have weight 0, so they are not trained."""
         trains_choice = self.options.choice and iteration >= self.options.start
-        names = [self.diagnoses.names[number] for number in batch.log_beliefs.argmax(1).tolist()]
+        listed = batch.log_beliefs[:, : len(self.diagnoses.names)].max(1)
+        names = [self.diagnoses.names[number] for number in listed.indices.tolist()]
+        # Where the reader finds another diagnosis likelier than any of its list, no name is learned.
+        is_likeliest = (listed.values >= batch.log_beliefs.max(1).values).tolist()
         # The replies at each state.
         calls = []
         for n, (visit, p_request) in enumerate(zip(batch.visits, continuing.tolist(), strict=True)):
@@ -326,7 +335,8 @@ class RecordCritic(Algorithm):
             stop_share = 1 - p_request if trains_choice else 0.0
             request_shares = [p_request * p for p in target[n].tolist()] if may_request else []
             first_line = "" if visit.forced else batch.first_lines[n]
-            calls.append(self._write_replies_at(visit, first_line, names[n], stop_share, request_shares))
+            name_weight = self.options.reading_weight * is_likeliest[n]
+            calls.append(self._write_replies_at(visit, first_line, names[n], name_weight, stop_share, request_shares))
         # Gather them by group. Weights of 0: what the group's trajectories did is not trained.
         scored = []
         for group in groups:
@@ -337,13 +347,14 @@ class RecordCritic(Algorithm):
         return scored
 
     async def _write_replies_at(
-        self, visit: Visit, first_line: str, name: str, stop_share: float, request_shares: Sequence[float]
-    ) -> list[Alternative]:
+        self, visit: Visit, first_line: str, name: str, name_weight: float, stop_share: float,
+        request_shares: Sequence[float],
+    ) -> list[Alternative]:  # fmt: skip
         """Write the replies to learn at a visited state: the diagnosis ``name``, and the request of each examination
         whose probability is at least :data:`_LEAST_SHARE`. All begin with ``first_line`` and have the advantage 1.
 
         ``stop_share`` is the probability with which the policy shall diagnose; it is the weight of each token before
-        the disease's name. Each token of the name has the weight ``options.reading_weight``. ``request_shares`` are the
+        the disease's name. Each token of the name has the weight ``name_weight``. ``request_shares`` are the
         probabilities of the requests by number of the examination (empty: none is learned); each is the weight of all
         tokens of its request."""
         requests = [number for number, share in enumerate(request_shares) if share >= _LEAST_SHARE]
@@ -351,7 +362,7 @@ class RecordCritic(Algorithm):
         texts = [first_line + text for text in (diagnosis, *(self.request_texts[number] for number in requests))]
         turns = await self.policy.score_replies(visit.state, texts, visit.forced)
         # One weight for each turn: that of the diagnosis, then those of the requests.
-        weights: list[PerToken] = [values_by_token(self.policy, turns[0], stop_share, self.options.reading_weight)]
+        weights: list[PerToken] = [values_by_token(self.policy, turns[0], stop_share, name_weight)]
         weights += [request_shares[number] for number in requests]
         return [Alternative(visit.i, (turn,), (1.0,), (w,)) for turn, w in zip(turns, weights, strict=True)]
 
@@ -369,9 +380,11 @@ class RecordCritic(Algorithm):
         self.critic.inputs, self.critic.gains = state["inputs"].to(device), state["gains"].to(device)
 
 
-def net_gain(before: "torch.Tensor", after: "torch.Tensor", power: float) -> "torch.Tensor":
+def net_gain(before: "torch.Tensor", after: "torch.Tensor", power: float, named: int) -> "torch.Tensor":
     """Compute the gain in accuracy that is expected of the result of an examination, for N examinations: sum_d b'(d)
     (b~'(d) - b~(d)), [N]. ``before`` and ``after`` are log b and log b' [N, D], the beliefs without and with the
-    result. b~, proportional to b^power, is the distribution from which a diagnosis is drawn."""
+    result. b~, proportional to b^power, is the distribution from which a diagnosis is drawn: one of the first ``named``
+    of the list, which are all but the entry for any other name."""
+    before, after = before[:, :named], after[:, :named]
     drawn_before, drawn_after = (power * before).softmax(1), (power * after).softmax(1)
     return (after.exp() * (drawn_after - drawn_before)).sum(1)

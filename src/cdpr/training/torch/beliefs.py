@@ -17,6 +17,7 @@ from .update import Segment, token_logits
 
 # One forward pass has at most so many branches, and so many bytes of keys and values of their contexts.
 _BRANCHES, _CACHE_BYTES = 512, 1 << 30
+_LEAST_REST = 1e-6  # probability of any name that is not in an open list, at least
 _SCALE = 0.3  # by which a reader's scores of diagnoses are multiplied at first: the warm-started policy is too sure
 _MUON_RATIO = 5.0  # the reader's learning rate of Muon (hidden matrices) as a multiple of that of AdamW
 # The critic: units of its hidden layers, states that it remembers, states in a batch, optimiser steps per iteration.
@@ -33,18 +34,22 @@ class Branch(NamedTuple):
 
 
 class NameList:
-    """A closed list of N names, between which a language model chooses token by token, up to the token with which no
-    other name continues. ``stems`` are the beginnings that several names have in common, the empty one first.
+    """A list of names, between which a language model chooses token by token: up to the token with which no other name
+    of the list continues, or in an open list up to the end. An open list has one more entry, for any other name; so N
+    is the number of names or one more. ``stems`` are beginnings of names, after which the model is read; the empty one
+    is the first.
 
     The score of a name is its log-probability, but for a number that all names at a state have in common. So the
     softmax over all scores is the model's distribution over the list."""
 
-    def __init__(self, names: Sequence[str], ids: Sequence[Sequence[int]]):
+    def __init__(self, names: Sequence[str], ids: Sequence[Sequence[int]], is_open: bool = False):
         """Keep the ``names``. ``ids`` are the tokens of each with an end-of-turn token, so that no name is the
         beginning of another one."""
         self.names, self.number = names, {name: number for number, name in enumerate(names)}
+        self.is_open, self.size = is_open, len(names) + is_open
         counts = Counter(tuple(row[:k]) for row in ids for k in range(1, len(row)))
-        self.stems: list[tuple[int, ...]] = [(), *sorted(stem for stem, count in counts.items() if count > 1)]
+        shared = sorted(stem for stem, count in counts.items() if count > 1 or is_open)
+        self.stems: list[tuple[int, ...]] = [(), *shared]
         number_of_stem = {stem: number for number, stem in enumerate(self.stems)}
         self.first_tokens = [row[0] for row in ids]
         # Of each further token that tells a name from others: the number of the name, of the stem before it, and it.
@@ -59,10 +64,14 @@ class NameList:
         """Compute the score of every name at P states, [P, N], from the ``logits`` of the token behind each stem, [P,
         stems, vocabulary]."""
         scores = logits[:, 0, self.first_tokens]
-        if not self.further:
-            return scores
-        names, stems, tokens = torch.tensor(self.further, device=logits.device).unbind(1)
-        return scores.index_add(1, names, logits.log_softmax(-1)[:, stems, tokens])
+        if self.further:
+            names, stems, tokens = torch.tensor(self.further, device=logits.device).unbind(1)
+            scores = scores.index_add(1, names, logits.log_softmax(-1)[:, stems, tokens])
+        if self.is_open:  # any other name has the rest of the probability
+            scores = scores - logits[:, 0].logsumexp(-1, keepdim=True)
+            rest = 1 - scores.exp().sum(1, keepdim=True)
+            scores = torch.cat([scores, rest.clamp_min(_LEAST_REST).log()], dim=1)
+        return scores
 
 
 def by_frequency(names: Iterable[str]) -> list[str]:
@@ -115,7 +124,7 @@ def cached_name_scores(
     within = torch.tensor([[stem[: len(other)] == other for other in stems] for stem in stems], device=device)
     offsets = torch.tensor([len(stem) - 1 for stem in stems], dtype=torch.int64, device=device)
     # The branches, in batches of similar length, which saves padding.
-    scores = torch.empty(len(branches), len(names.names), device=device)
+    scores = torch.empty(len(branches), names.size, device=device)
     by_length = sorted(range(len(branches)), key=lambda number: len(branches[number].ids))
     for first in range(0, len(by_length), size):
         numbers = by_length[first : first + size]
