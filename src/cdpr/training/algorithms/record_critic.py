@@ -78,8 +78,7 @@ class RecordCritic(Algorithm):
     value of an examination; and the diagnosis that the reader finds likeliest."""
 
     class Options(Section):
-        #: Diagnoses that the reader tells apart, the most frequent ones of the training cases; all others are one entry
-        #: of its list, which is never named. Empty: all.
+        #: Most frequent diagnoses that the reader tells apart; all others are one entry, never named. Empty: all.
         diagnoses: PositiveInt | None = key(None)
         examinations: PositiveInt = key(6, "Examinations whose results are read at every visited state.")
         power: PositiveFloat = key(2.0, "Power of the belief by which a diagnosis is named in the value.")
