@@ -179,6 +179,31 @@ def test_weights_of_the_loss_count_as_tokens(policy):
     assert metrics["policy/loss"] == pytest.approx((4 - 6) / (2 + 4), abs=1e-4)
 
 
+@pytest.mark.parametrize("rule", ["token_mean", "sequence_sum"])
+def test_an_entropy_bonus_is_weighted_and_divided_as_the_policy_loss(policy, rule, monkeypatch):
+    """The gradient is that of a loss by hand, one sequence at a time."""
+    monkeypatch.setattr(loop, "MAX_GRAD_NORM", math.inf)
+    model, by_hand, temperature, weights = load_model(policy), load_model(policy), 0.7, (1.0, 0.5, 2.0)
+    made = samples(model, (3.0, -1.0, 0.0), (2, 8, 5), temperature)
+    made = [sample._replace(weights=(w,) * len(sample.weights)) for sample, w in zip(made, weights, strict=True)]
+    plan = {"loss_aggregation": rule, "temperature": temperature, "micro_batch": 2, "entropy_weight": 3.0}
+    metrics = update_policy(model, parse_settings({"training": plan}).training, [made[:2], made[2:]])
+
+    losses, entropies = [], []  # sums over the tokens of each sample
+    for ids, positions, _, advantages, weights, _ in made:
+        logits = by_hand.lm_head(by_hand.model(input_ids=torch.tensor([ids])).last_hidden_state)[0]
+        drawn = torch.distributions.Categorical(logits=logits[[p - 1 for p in positions]] / temperature)
+        logprobs = drawn.log_prob(torch.tensor([ids[p] for p in positions]))
+        losses.append(-(torch.exp(logprobs - logprobs.detach()) * advantages[0] * weights[0]).sum())
+        entropies.append((drawn.entropy() * weights[0]).sum())
+    divisor = 2 * 1.0 + 8 * 0.5 + 5 * 2.0 if rule == "token_mean" else 3
+    loss, entropy = sum(losses) / divisor, sum(entropies) / divisor
+    (loss - 3.0 * entropy).backward()
+    assert (metrics["policy/loss"], metrics["policy/entropy"]) == pytest.approx((loss.item(), entropy.item()), rel=1e-4)
+    for parameter, expected in zip(model.parameters(), by_hand.parameters(), strict=True):
+        assert torch.allclose(parameter.grad, expected.grad, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_ratios_are_taken_at_the_temperature_of_the_rollouts(policy, shared):
     model = load_model(policy)

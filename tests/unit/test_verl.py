@@ -415,7 +415,7 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
         "algorithm.rollout_correction.rollout_is": "token", f"{a}.ppo_mini_batch_size": 16,
         f"{a}.ppo_micro_batch_size_per_gpu": 8, f"{a}.ppo_epochs": 1, f"{a}.optim.lr": 5e-6, f"{a}.strategy": "fsdp",
         f"{a}.use_kl_loss": False, "algorithm.use_kl_in_reward": False, "algorithm.gamma": 1.0,
-        "trainer.save_freq": 50, "trainer.test_freq": 200, "trainer.n_gpus_per_node": 2,
+        "trainer.save_freq": 50, "trainer.test_freq": 200, "trainer.n_gpus_per_node": 2, f"{a}.entropy_coeff": 0.0,
     }.items() <= plan.items()  # fmt: skip
     assert memory_plan(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
 
@@ -584,6 +584,7 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
         ({"verl": {"tensor_parallel": 3}}, "does not divide"),
         ({"verl": {"gpus_per_node": 7, "tensor_parallel": 1}}, "do not divide over"),
         ({"algorithm": "all_actions", "mini_batch_prompts": 8}, "mini_batch_prompts: all_actions"),
+        ({"algorithm": "all_actions", "entropy_weight": 0.01}, "entropy_weight: all_actions"),
         ({"algorithm": "belief_gain"}, "training.verl.rollout: belief_gain reads .* SGLang"),
         (
             {"algorithm": "belief_gain", "options": {"policy": "frozen"}, "verl": {"frozen": {"beside": False}}},
@@ -594,6 +595,7 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
 def test_what_cannot_fit_is_refused_with_a_remedy(tmp_path, change, says):
     for algorithm in ("cdpr", "vineppo", "all_actions"):
         check_settings(paper(tmp_path, training={"algorithm": algorithm}))
+    check_settings(paper(tmp_path, training={"algorithm": "cdpr", "entropy_weight": 0.01}))
     check_settings(paper(tmp_path, training={"algorithm": "belief_gain", "options": {"policy": "frozen"}}))
     check_settings(paper(tmp_path, training={"algorithm": "belief_gain", "verl": {"rollout": "vllm"}}))
     with pytest.raises(SettingsError, match=says):
@@ -756,12 +758,13 @@ def train_with_verl(
     options=None,
     credit=None,
     learning_rate: float = 1e-3,
+    entropy_weight: float = 0.0,
     **verl,
 ) -> list[dict]:
     """Metrics of `cdpr train_policy` with Ray, FSDP over gloo, our sampler as rollout server and a frozen one, or of
     what a run left that was killed after a step."""
     plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1}
-    plan |= {"learning_rate": learning_rate}
+    plan |= {"learning_rate": learning_rate, "entropy_weight": entropy_weight}
     plan |= {"verl": verl, "options": options or {}}
     settings = merge(SMALL, {"training": plan, "credit": credit or {}, "tracking": {"mlflow": False}})
     settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
@@ -794,23 +797,23 @@ def job_state(folder: Path) -> list[Path]:
 
 
 @pytest.mark.verl
-@pytest.mark.parametrize(("algorithm", "options", "count"), [
+@pytest.mark.parametrize(("algorithm", "change", "count"), [
     ("tree_grpo", {}, "credit/continuation_tokens"),
-    ("belief_gain", {"reading": "probability"}, "credit/states"),
-    ("record_critic", {"start": 0}, "credit/examinations"),
+    ("belief_gain", {"options": {"reading": "probability"}}, "credit/states"),
+    ("record_critic", {"options": {"start": 0}}, "credit/examinations"),
+    ("grpo", {"entropy_weight": 0.3}, "rollout/tokens"),
 ])  # fmt: skip
-def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies_too(
-    taught, tmp_path, algorithm, options, count
-):
+def test_the_real_trainer_takes_the_step_of_the_torch_trainer(taught, tmp_path, algorithm, change, count):
     """Rows beside the trajectories, of several replies and of one, weights in the loss, advantages of single tokens;
-    one optimiser step a batch."""
-    _, row = train_with_verl(taught, tmp_path, 1, algorithm, options=options)
-    plan = {"algorithm": algorithm, "steps": 1, "learning_rate": 1e-3, "options": options}
+    an entropy bonus; one optimiser step a batch."""
+    _, row = train_with_verl(taught, tmp_path, 1, algorithm, **change)
+    plan = {"algorithm": algorithm, "steps": 1, "learning_rate": 1e-3, **change}
     settings = canonical(parse_settings(merge(SMALL, {"training": plan})), Settings())
     trainer = Trainer(TrainingRun(settings, iterate_records(taught / "cases.jsonl"), taught / "policy", 0))
     expected = iterate(trainer)
     assert row[count] == expected[count] > 0 and row["rollout/failed"] == 0
-    for name in ("policy/loss", "policy/grad_norm", "train/accuracy", "rollout/tokens"):
+    names = {"policy/loss", "policy/grad_norm", "policy/entropy", "train/accuracy", "rollout/tokens"}
+    for name in names & expected.keys():
         assert row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
 
 

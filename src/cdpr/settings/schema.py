@@ -245,6 +245,8 @@ class Training(Section):
     inner_epochs: PositiveInt = key(1, "Passes over a batch.", paper="a single PPO inner epoch")
     #: `token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation.
     loss_aggregation: Literal["token_mean", "sequence_sum"] = key("token_mean", decision="loss aggregation")
+    #: Entropy bonus: how much a nat of the policy's mean entropy lowers the loss.
+    entropy_weight: NonNegativeFloat = key(0.0, decision="entropy bonus")
     temperature: PositiveFloat = key(1.0, "Sampling temperature of rollouts.")
     #: What the group-centred score is divided by.
     normalise: Literal["group_std", "none"] = key("group_std", paper="Group-relative Advantage")

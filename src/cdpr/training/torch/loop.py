@@ -18,7 +18,7 @@ from ...settings.schema import Training
 from ..algorithm import Group, check_finite, credit_record, score_groups
 from ..training_run import CLIP_RATIO, MAX_GRAD_NORM, Log, open_training_log
 from .optimisers import AdamW
-from .update import Sample, clipped_surrogate, make_samples, micro_batches, row_segments, token_logprobs
+from .update import Sample, clipped_surrogate, logprobs_and_entropies, make_samples, micro_batches, row_segments
 from .weights import load_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
@@ -133,28 +133,34 @@ def update(
 
 
 def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training: Training) -> dict[str, float]:
-    """Take one optimiser step on a mini-batch, with gradients summed over micro-batches. Returns metrics by name: the
-    loss; the share of tokens whose ratio of new to old probability is outside the clip range; the largest drift of this
-    ratio, |ratio - 1|; the gradient norm; and the number of trained tokens. Raises FloatingPointError for a gradient
-    that is not finite; the weights are then unchanged."""
+    """Take one optimiser step on a mini-batch, with gradients summed over micro-batches. The loss is the policy loss,
+    minus ``training.entropy_weight`` times the policy's mean entropy. Returns metrics by name: the policy loss; the
+    share of tokens whose ratio of new to old probability is outside the clip range; the largest drift of this ratio,
+    |ratio - 1|; the gradient norm; the number of trained tokens; and, with an entropy bonus, the mean entropy. Raises
+    FloatingPointError for a gradient that is not finite; the weights are then unchanged."""
     samples = [sample for group in groups for sample in group]
     tokens = sum(len(sample.old_logprobs) for sample in samples)
     total_weight = math.fsum(weight for sample in samples for weight in sample.weights)
-    # The loss is the weighted sum over tokens, divided by this number.
+    # The policy loss and the mean entropy are weighted sums over tokens, divided by this number.
     divisor = (total_weight if training.loss_aggregation == "token_mean" else len(samples)) or 1.0  # not by 0
-    loss_sum = clipped = max_drift = 0.0
+    loss_sum = entropy_sum = clipped = max_drift = 0.0
     model.zero_grad(set_to_none=True)
     # Sum the gradients of all micro-batches.
     for rows in micro_batches(groups, training.micro_batch):
-        logprobs = token_logprobs(model, [row_segments(row) for row in rows], training.temperature)
+        logprobs, entropies = logprobs_and_entropies(
+            model, [row_segments(row) for row in rows], training.temperature, training.entropy_weight > 0
+        )
         # Values of all generated tokens, in the same order as ``logprobs``.
         old, advantages, weights = (
             torch.tensor([x for row in rows for sample in row for x in getattr(sample, name)], device=logprobs.device)
             for name in ("old_logprobs", "advantages", "weights")
         )
         loss = clipped_surrogate(logprobs, old, advantages) * weights
-        (loss.sum() / divisor).backward()
         loss_sum += float(loss.detach().sum())
+        if entropies is not None:
+            entropy_sum += float((entropies.detach() * weights).sum())
+            loss = loss - training.entropy_weight * entropies * weights
+        (loss.sum() / divisor).backward()
         drift = (torch.exp((logprobs - old).detach()) - 1).abs()
         clipped += float((drift > CLIP_RATIO).sum())
         max_drift = max(max_drift, float(drift.max())) if drift.numel() else max_drift
@@ -163,10 +169,13 @@ def _take_step(model: torch.nn.Module, optimizer: AdamW, groups: Batch, training
     if not torch.isfinite(norm):
         raise FloatingPointError("the gradient is not finite; the weights are those before the step")
     optimizer.step()
-    return {
+    metrics = {
         "policy/loss": loss_sum / divisor,
         "policy/clipped_share": clipped / max(1, tokens),
         "policy/max_ratio_drift": max_drift,
         "policy/grad_norm": float(norm),
         "policy/trained_tokens": float(tokens),
     }
+    if training.entropy_weight:
+        metrics["policy/entropy"] = entropy_sum / divisor
+    return metrics

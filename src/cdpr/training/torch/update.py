@@ -157,8 +157,19 @@ def token_logprobs(model: Any, rows: Sequence[Sequence[Segment]], temperature: f
     """Compute the log-probability of every scored token given the tokens before it, at this sampling ``temperature``.
     Returns float32 ``[scored tokens]`` in the order of row, segment and position, with gradients. ``rows`` are lists of
     segments, as for :func:`token_logits`."""
+    return logprobs_and_entropies(model, rows, temperature, with_entropies=False)[0]
+
+
+def logprobs_and_entropies(
+    model: Any, rows: Sequence[Sequence[Segment]], temperature: float, with_entropies: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Compute the log-probability of every scored token, as :func:`token_logprobs`, and in nats the entropy of the
+    distribution from which the token is sampled, in the same form. Unless ``with_entropies``, the entropies are not
+    computed, and None."""
     logits, tokens = token_logits(model, rows)
-    return torch.log_softmax(logits / temperature, dim=-1).gather(1, tokens[:, None]).squeeze(1)
+    distributions = torch.log_softmax(logits / temperature, dim=-1)  # logarithms, [scored tokens, vocabulary]
+    logprobs = distributions.gather(1, tokens[:, None]).squeeze(1)
+    return logprobs, -(distributions.exp() * distributions).sum(dim=1) if with_entropies else None
 
 
 def token_logits(model: Any, rows: Sequence[Sequence[Segment]]) -> tuple[torch.Tensor, torch.Tensor]:
