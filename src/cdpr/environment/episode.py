@@ -133,12 +133,12 @@ class DiagnosticEnvironment:
         LookupError where a model matches examinations and :meth:`respond` has not asked it about this request."""
         match action := parse_action(turn.text):
             case RequestTest(name):
-                return Step(turn, action, self._answer(state, name))
+                return Step(turn, action, self.answer(state, name))
             case FinalDiagnosis():
                 return Step(turn, action, Observation("end"))
         return Step(turn, action, Observation("invalid"))
 
-    def _answer(self, state: State, name: str) -> Observation:
+    def answer(self, state: State, name: str) -> Observation:
         """Answer the request of the examination ``name``. Returns the observation: ``unavailable`` where the record has
         no such examination, ``repeat`` with the old result where it was obtained before, ``over_budget`` where its
         price exceeds the rest of the budget, else ``result`` with the text and the US dollars charged. Examinations

@@ -4,7 +4,7 @@ method there."""
 import asyncio
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from ..agents.build import agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
-from ..costs.price import charge, price_of
-from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, run_episodes
+from ..costs.price import price_of
+from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, Trajectory, run_episodes
 from ..environment.once import gather_all
 from ..environment.opening import check_judges, open_environment
-from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Trajectory, parse_action, render_action
+from ..environment.state import Action, FinalDiagnosis, RequestTest, State, parse_action, render_action
 from ..evaluation.row import public_text, state_after
 from ..job import Job
 from ..llm.guard import disclosure_tags
@@ -82,24 +82,20 @@ def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> l
     of episodes and turns. A turn gets a share of the sample as large as its share of all states (:func:`allot`), from
     as many cases as possible."""
     rng = np.random.default_rng(seed)
-    by_turn: dict[int, list[State]] = defaultdict(list)
-    for episode in episodes:
-        choices = len(episode.steps) - episode.forced  # a forced diagnosis, the last step, was no choice
-        for turn, state in enumerate(episode.states[:choices]):
-            by_turn[turn].append(state)
-    count_by_turn = allot({turn: len(states) for turn, states in by_turn.items()}, count)
-    sampled: list[State] = []
-    times_sampled: Counter[str] = Counter()  # by case
+    # A forced diagnosis, the last step, was no choice.
+    states = [state for episode in episodes for state in episode.states[: len(episode.steps) - episode.forced]]
+    turns, cases = np.array([len(state.history) for state in states]), [state.case.note_id for state in states]
+    sizes = Counter(turns.tolist())  # the number of states by turn
+    count_by_turn = allot(sizes, count)
+    sampled: list[int] = []  # indices of states
     # Turns with few states, the late ones, choose their cases first.
-    for turn in sorted(by_turn, key=lambda turn: (len(by_turn[turn]), turn)):
-        states = [by_turn[turn][index] for index in rng.permutation(len(by_turn[turn]))]
+    for turn in sorted(sizes, key=lambda turn: (sizes[turn], turn)):
+        times_sampled = Counter(cases[index] for index in sampled)
+        in_random_order = rng.permutation(np.flatnonzero(turns == turn)).tolist()
         # The sort is stable: states of cases that were sampled equally often stay in random order.
-        states.sort(key=lambda state: times_sampled[state.case.note_id])
-        of_turn = states[: count_by_turn[turn]]
-        sampled += of_turn
-        times_sampled.update(state.case.note_id for state in of_turn)
-    position = {episode.case.note_id: index for index, episode in enumerate(episodes)}
-    return sorted(sampled, key=lambda state: (position[state.case.note_id], len(state.history)))
+        least_sampled_first = sorted(in_random_order, key=lambda index: times_sampled[cases[index]])
+        sampled += least_sampled_first[: count_by_turn[turn]]
+    return [states[index] for index in sorted(sampled)]
 
 
 def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
@@ -107,15 +103,9 @@ def allot(sizes: Mapping[int, int], total: int) -> dict[int, int]:
     each stratum. Each gets at least one where ``total`` allows it, and none more than its size: ``{0: 6, 1: 3, 2: 1}``
     and 5 give ``{0: 3, 1: 1, 2: 1}``."""
     total = min(total, sum(sizes.values()))
-    exact = {name: total * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
-    minimum = 1 if total >= len(sizes) else 0
-    draws = {name: min(sizes[name], max(minimum, int(share))) for name, share in exact.items()}
-    # Too many draws: take one from the stratum that is most above its exact share; among equals from the one with more
-    # draws, then from the later one.
-    while sum(draws.values()) > total:
-        reducible = [name for name in draws if draws[name] > minimum]
-        draws[max(reducible, key=lambda name: (draws[name] - exact[name], draws[name], name))] -= 1
-    # Too few draws: give one to the stratum that is most below its exact share; among equals to the earlier one.
+    exact = {name: total * size / sum(sizes.values()) for name, size in sizes.items()}
+    draws = dict.fromkeys(sizes, 1 if total >= len(sizes) else 0)
+    # Each further draw goes to the stratum that is most below its exact share; among equals to the earlier one.
     while sum(draws.values()) < total:
         extensible = [name for name in draws if draws[name] < sizes[name]]
         draws[max(extensible, key=lambda name: (exact[name] - draws[name], -name))] += 1
@@ -209,19 +199,18 @@ async def propose(
     readable action gives a proposal of kind ``unreadable``. ``digest`` is the identity of the state."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
     reply = (await agent.act(state, False, seed)).text  # False: no diagnosis is forced
-    action, reasoning = parse_action(reply), remove_action(reply)
-    proposal = Proposal(state=digest, run=run, reasoning=reasoning)
+    action = parse_action(reply)
+    common = {"state": digest, "run": run, "reasoning": remove_action(reply)}
     if diagnosis := _named_diagnosis(action):
-        return proposal.model_copy(update={"kind": "diagnosis", "action": diagnosis})
+        return Proposal(**common, kind="diagnosis", action=diagnosis)
     if not isinstance(action, RequestTest) or _VERB.search(action.name):  # neither a diagnosis nor a request
-        return proposal
+        return Proposal(**common)
     leaning = ""
-    if not reasoning:
+    if not common["reasoning"]:
         # The same state once more; True: a diagnosis is forced.
         leaning = _named_diagnosis(parse_action((await agent.act(state, True, seed)).text))
     usd = await request_price(settings, environment, state, action.name)
-    request = {"kind": "request", "action": action.name, "leaning": leaning, "usd": usd}
-    return proposal.model_copy(update=request)
+    return Proposal(**common, kind="request", action=action.name, leaning=leaning, usd=usd)
 
 
 def _named_diagnosis(action: Action) -> str:
@@ -242,9 +231,8 @@ def model_names(settings: Settings, agent: AgentEntry) -> list[str]:
     and the name that its makers gave it. A model that the agent itself names by an address has only the name
     ``served_as``. Empty for an agent that acts by a policy of the run or by no model, and where no name is known."""
     model = model_of(settings, agent)
-    if model is None:
-        return []
-    return [name for name in (model.label, (model.id or "").rpartition("/")[2]) if name]
+    names = (model.label, (model.id or "").rpartition("/")[2]) if model else ()
+    return [name for name in names if name]
 
 
 def hide_models(text: str, own_names: Sequence[str]) -> str:
@@ -259,12 +247,8 @@ async def request_price(settings: Settings, environment: DiagnosticEnvironment, 
     """Return the US dollars that the request of the examination ``name`` would be charged at a state; 0 for a result
     that is known, and for an item of the physical examination. Where the record has no result it is the list price, so
     that raters cannot tell from the price what is on record."""
-    results = state.case.key_pertinent_results_dict
-    await environment.matcher.prepare(name, results)
-    # A request may match several names in the record, which are spellings or parts of one examination. It gets the
-    # first that was not obtained yet.
-    matched, _ = environment.matcher.match(name, results)
-    if matched:
-        new = [exam for exam in matched if exam not in state.obtained]
-        return charge(state.case, state.obtained, new[0]) if new else 0.0
+    await environment.matcher.prepare(name, state.case.key_pertinent_results_dict)
+    answer = environment.answer(state, name)
+    if answer.kind in ("result", "repeat"):
+        return answer.charge_usd
     return 0.0 if is_physical(name) else round(price_of(name, settings.costs).usd, 2)
