@@ -146,10 +146,10 @@ def test_the_value_of_a_candidate_is_the_mean_utility_of_its_listed_continuation
     credit = made.open_group(group(env, ToyPolicy(), case), 0)
     asyncio.run(credit.score())
     corrects = set()
-    for (key, node), state in zip(credit.nodes.items(), credit.report.states, strict=True):
-        for candidate in state.candidates:
-            if endings := list(crediting._endings(credit, key, node, candidate)):
-                assert candidate.value == pytest.approx(fmean(end.utility for end in endings))
+    for state, candidates in zip(credit.report.states, credit.candidates.values(), strict=True):
+        for value, candidate in zip(state.candidates, candidates, strict=True):
+            if endings := list(crediting.endings(candidate)):
+                assert value.value == pytest.approx(fmean(end.utility for end in endings))
                 corrects |= {end.correct for end in endings}
     assert corrects == {False, True} if verdicts == "drawn" else any(0 < correct < 1 for correct in corrects)
 

@@ -161,7 +161,7 @@ def test_its_numbers_are_those_of_the_credit_artifact(world):
         for t, step in enumerate(workup["steps"]):
             state = next((s for s in line.states if (place, t) in s.visits), None)
             if state is None:
-                assert line.forced[place] and t == len(workup["steps"]) - 1 and "credit" not in step
+                assert workup["forced"] and t == len(workup["steps"]) - 1 and "credit" not in step
                 continue
             credit, value = step["credit"], {shown_as(v.action): v for v in state.candidates}
             assert credit["why"] == line.selected[place][t]

@@ -118,7 +118,7 @@ def _nested_tuple(key: Any) -> Any:
 
 
 @dataclass
-class _Candidate:
+class Candidate:
     """An action at a state whose value is estimated. ``in_top_m`` says that it is in the candidate set A_c(s); other
     actions are here because the group took them. ``steps`` are the sampled steps that take the action.
 
@@ -138,12 +138,14 @@ class GroupCredit:
 
     def __init__(self, process: ProcessReward, group: Sequence[Trajectory], iteration: int):
         """Prepare an empty report, the state tree of the group and its pools of continuations. ``draws`` will hold the
-        objects that draw replies, by their stream of random numbers."""
+        objects that draw replies, by their stream of random numbers, ``candidates`` the actions whose values are
+        estimated, by the key of their state in ``nodes``."""
         self.process, self.group, self.credit, self.iteration = process, group, process.credit, iteration
         self.environment = process.environment
         self.report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
         self.nodes = states.build_tree(group, self.credit.merge)
         self.draws: dict[tuple, Draws] = {}
+        self.candidates: dict[tuple, list[Candidate]] = {}
         self.pools = Pools(group, self.nodes, self.credit, process.cache, self._continuation_draws)
 
     async def score(self) -> None:
@@ -163,12 +165,12 @@ class GroupCredit:
         selected = self.select_states(disagreed, uncertainty, credit)
         all_selected = set().union(*selected)
         # Draw the continuations of all candidate actions. A diagnosis needs no continuation: it is judged.
-        candidates = {key: self._list_candidates(key, p_hat[key]) for key in nodes if key in all_selected}
-        judgements = [self._judge(key, c) for key, row in candidates.items() for c in row if c.pool is None]
+        self.candidates = {key: self._list_candidates(key, p_hat[key]) for key in nodes if key in all_selected}
+        judgements = [self._judge(key, c) for key, row in self.candidates.items() for c in row if c.pool is None]
         await asyncio.gather(self.pools.fill(), *judgements)
         # Record every state, and reward the decisions of the trajectories for which it was selected.
         for key, node in nodes.items():
-            values = tuple(map(self._estimate_value, candidates.get(key, ())))
+            values = tuple(map(self._estimate_value, self.candidates.get(key, ())))
             # The tokens of the first reply that takes each action. Of equal keys a dictionary keeps the last value, so
             # the steps are read from the last to the first.
             tokens = {self._action_of(step): step.turn.token_ids for step in reversed(node.steps)}
@@ -221,7 +223,7 @@ class GroupCredit:
             node.steps += steps.values()
             self.report.counts["probes"] += len(steps)
 
-    def _list_candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Candidate]:
+    def _list_candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[Candidate]:
         """List the actions at the node ``key`` whose values are estimated: the candidate set A_c(s), then the other
         actions that the group took there. ``p_hat`` is the estimated probability of each action. Opens the pools of
         their next states."""
@@ -235,10 +237,10 @@ class GroupCredit:
             steps = [step for step in source if self._action_of(step) == action]
             is_diagnosis = isinstance(steps[0].action, FinalDiagnosis)
             pool = None if is_diagnosis else self.pools.pool_of(key, action, node.state.after(steps[0]))
-            candidates.append(_Candidate(action, action in top, steps, pool))
+            candidates.append(Candidate(action, action in top, steps, pool))
         return candidates
 
-    async def _judge(self, key: tuple, diagnosis: _Candidate) -> None:
+    async def _judge(self, key: tuple, diagnosis: Candidate) -> None:
         """Set ``correct`` of the candidate ``diagnosis`` at the node ``key``: the probability that it is right. It is
         the share of its samples that are right. Where ``credit.verdicts`` is ``scored`` and all diagnoses are one
         action, it is the policy's belief in the true disease; None where that could not be read."""
@@ -249,7 +251,7 @@ class GroupCredit:
         texts = [step.action.text for step in diagnosis.steps if isinstance(step.action, FinalDiagnosis)]
         diagnosis.correct = fmean(self.environment.is_correct(text, truth) for text in texts)
 
-    def _estimate_value(self, candidate: _Candidate) -> CandidateValue:
+    def _estimate_value(self, candidate: Candidate) -> CandidateValue:
         """Estimate the value U_hat of a candidate, and the means from which it follows, for the report. The value is
         None where all requests for it failed."""
         pool, action, in_top_m = candidate.pool, candidate.action, candidate.in_top_m

@@ -20,10 +20,10 @@ from tqdm import tqdm
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
 from ..credit.continuations import Continuation
-from ..credit.process_reward import GroupCredit, ProcessReward
-from ..credit.scores import CandidateValue, StateCredit
-from ..credit.states import ActionKey, Node, action_of, selection_reason
-from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, Trajectory, case_seed, run_episode
+from ..credit.process_reward import Candidate, GroupCredit, ProcessReward
+from ..credit.scores import StateCredit
+from ..credit.states import ActionKey, selection_reason
+from ..environment import DiagnosticEnvironment, Policy, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
 from ..files import read_json_lines, write_gz
@@ -67,8 +67,7 @@ class CreditedCase(BaseModel):
     """The evaluated episodes of one case, one per decoding, and the credit of their decisions: a line of the file that
     :func:`credit_workups` writes.
 
-    There is one entry per episode in each of ``decodings`` (greedy or sampled), ``replies`` (their texts), ``forced``
-    (whether the last reply had to be a diagnosis) and ``outcomes`` (whether the diagnosis is right).
+    There is one entry per episode in ``decodings`` (greedy or sampled) and in ``replies`` (their texts).
 
     ``process[i][t]`` is R_proc of decision t of episode i (None where forced, or without a value). ``selected[i][t]``
     is the reason why training would select its state for credit (empty: it would not). ``states`` are the states of the
@@ -81,8 +80,6 @@ class CreditedCase(BaseModel):
     case: str
     decodings: tuple[str, ...]
     replies: tuple[tuple[str, ...], ...]
-    forced: tuple[bool, ...]
-    outcomes: tuple[bool, ...]
     process: tuple[tuple[float | None, ...], ...]
     selected: tuple[tuple[str, ...], ...]
     states: tuple[StateCredit, ...]
@@ -174,19 +171,15 @@ class Crediting:
         group = list(episodes.values())
         credit = self.process.open_group(group, iteration=0)
         await credit.score()
-        states, endings = credit.report.states, []
-        for (key, node), state in zip(credit.nodes.items(), states, strict=True):
-            endings.append(tuple(tuple(self._endings(credit, key, node, value)) for value in state.candidates))
+        states, candidates = credit.report.states, [credit.candidates.get(key, ()) for key in credit.nodes]
         return CreditedCase(
             case=case.note_id,
             decodings=tuple(episodes),
             replies=tuple(tuple(step.turn.text for step in episode.steps) for episode in group),
-            forced=tuple(episode.forced for episode in group),
-            outcomes=tuple(episode.correct for episode in group),
             process=tuple(map(tuple, credit.report.process)),
             selected=tuple(map(tuple, reasons_of_selection(credit, self.settings.credit))),
             states=tuple(replace(s, actions=[replace(a, tokens=()) for a in s.actions]) for s in states),
-            endings=tuple(endings),
+            endings=tuple(tuple(tuple(self.endings(c)) for c in of_state) for of_state in candidates),
         )
 
     async def _rebuild_episode(self, case: CaseRecord, row: EvaluationRow) -> Trajectory:
@@ -197,20 +190,16 @@ class Crediting:
         agent = self.open_policy(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
-    def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
-        """Yield the continuations from which the value of a candidate action was estimated. A diagnosis has none.
-        ``value`` is the action with its value, ``node`` the state at which it is a candidate, and ``key`` the state's
-        key in ``credit.nodes``."""
-        step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)  # which takes it
-        if isinstance(step.action, FinalDiagnosis):
+    def endings(self, candidate: Candidate) -> Iterator[Ending]:
+        """Yield the continuations from which the value of a candidate action was estimated. A diagnosis has none."""
+        if (pool := candidate.pool) is None:
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
-        pool = credit.pools.pool_of(key, value.action, node.state.after(step))
         # Nothing is cached between batches here, so the pool's third source, ``known``, is empty.
         sources: dict[Source, list[Continuation]] = {"suffix": pool.own, "fresh": pool.fresh}
         for source, continuations in sources.items():
             for end in continuations:
-                effort = step.effort + end.effort
+                effort = candidate.steps[0].effort + end.effort
                 amounts = count_tests(effort, tests), effort.cost_usd, effort.infeasible
                 yield Ending(source, end.correct, *amounts, utility(end.correct, effort, weights, tests), end.path)
 
