@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -32,6 +32,7 @@ from ..llm import ModelSpec
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.credit import Credit
+from ..settings.load import merge, nest
 from .evaluate_agent import read_cases
 
 SEED = 0  # of the sampled episodes, of the true advantages, and of the estimates, which are repeated (replicates)
@@ -247,22 +248,18 @@ def list_estimators(credit: Credit) -> dict[tuple[str, str, int | str], Credit |
     estimators: dict[tuple[str, str, int | str], Credit | int] = {}
     for key, values in SWEEPS.items():
         for value in sorted({*values, attrgetter(key)(base)}):
-            estimators["cdpr", key, value] = change_setting(base, key, value)
+            estimators["cdpr", key, value] = change(base, nest(key, value))
     return estimators | {("vineppo", "continuations", k): k for k in VINE_CONTINUATIONS}
 
 
 def credit_every_state(credit: Credit) -> Credit:
     """Return a copy of the settings under which every state is selected, and nothing is cached between batches."""
-    cache = credit.cache.model_copy(update={"scope": "batch"})
-    return credit.model_copy(update={"select_all": True, "max_states": None, "cache": cache})
+    return change(credit, {"select_all": True, "max_states": None, "cache": {"scope": "batch"}})
 
 
-def change_setting(credit: Credit, key: str, value: int | str) -> Credit:
-    """Return a copy of the settings in which ``key``, such as ``horizon`` or ``cache.reuse_group``, has another
-    ``value``."""
-    name, _, name_in_section = key.partition(".")
-    changed = getattr(credit, name).model_copy(update={name_in_section: value}) if name_in_section else value
-    return credit.model_copy(update={name: changed})
+def change(credit: Credit, values: Mapping[str, Any]) -> Credit:
+    """Return a copy of the settings with some ``values`` in place of their own: ``{"cache": {"scope": "batch"}}``."""
+    return Credit.model_validate(merge(credit.model_dump(), values))
 
 
 class CachedPolicy(Policy):

@@ -6,7 +6,6 @@ and how much better choices of examinations could gain.
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ CHANCE_MARGIN = 0.05
 REFERENCES = ("value_of_information", "discounted_information", "zero_test")
 # What the exact posterior tells of a policy (:func:`measure_headroom`); None where it is not known.
 _BY_POSTERIOR = ("exact", "best_choice", "best_utility", "best_aec", "reading", "choice", "gain", "choice_utility")
+_TEXTS = parse_yaml(shipped_text(__package__, "preflight.yaml"))  # the sentences that the preflight prints, by name
 
 
 def check_headroom(settings: Settings, job: Job) -> None:
@@ -68,7 +68,7 @@ def check_headroom(settings: Settings, job: Job) -> None:
         cases, episodes, references = job.inputs.get(f"cases_{dataset}"), list(read_rows(paths["warm_start"])), []
         is_withheld = any(episode.obtained is None for episode in episodes)
         if cases is None or is_withheld:
-            cases, unavailable[dataset] = None, _texts()["unknown" if cases is None else "withheld"]
+            cases, unavailable[dataset] = None, _TEXTS["unknown" if cases is None else "withheld"]
         else:
             references = [_read_by_decoding(job.inputs[f"{run}_{dataset}"])["greedy"] for run in REFERENCES]
         resolution = measure_resolution(list(frames["warm_start"].values()), len(settings.seeds))
@@ -193,7 +193,7 @@ def judge_experiment(preflight: Mapping[str, Any], cost_unit_usd: float) -> dict
       ``weaknesses`` hold a warning, which names ``cost_unit_usd``;
     - ``verdict``, ``start`` (the utilities before training) and ``message``, which is printed: sentences.
     """
-    texts, first = _texts(), preflight["rows"][0]["decoding"]
+    first = preflight["rows"][0]["decoding"]
     reasons = {row["dataset"]: list_obstacles(row) for row in preflight["rows"] if row["decoding"] == first}
     obstacles, unavailable = {name: of_data for name, of_data in reasons.items() if of_data}, preflight["unavailable"]
     if IN_DOMAIN in obstacles:
@@ -202,10 +202,10 @@ def judge_experiment(preflight: Mapping[str, Any], cost_unit_usd: float) -> dict
         answer = "unknown"
     else:
         answer = "part" if obstacles else "yes"
-    verdict = texts["verdicts"][answer].format(lost=" and ".join(DATASETS[name].column for name in obstacles))
-    safe, start = preflight["warm_start"] > preflight["immediate"], texts["start"].format(**preflight)
+    verdict = _TEXTS["verdicts"][answer].format(lost=" and ".join(DATASETS[name].column for name in obstacles))
+    safe, start = preflight["warm_start"] > preflight["immediate"], _TEXTS["start"].format(**preflight)
     # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
-    weaknesses = [] if safe else [texts["unsafe"].format(unit=cost_unit_usd, **preflight)]
+    weaknesses = [] if safe else [_TEXTS["unsafe"].format(unit=cost_unit_usd, **preflight)]
     lines = [f"preflight: {verdict}", start]
     lines += [f"WARNING {reason}." for of_data in obstacles.values() for reason in of_data]
     lines += [f"{text}." for text in weaknesses]
@@ -227,15 +227,9 @@ def list_obstacles(row: Mapping[str, Any]) -> list[str]:
         and row["choice_utility"] < row["least_utility"],
     }  # fmt: skip
     where = DATASETS[row["dataset"]].column
-    return [_texts()["obstacles"][name].format(where=where, **row) for name, applies in checks.items() if applies]
+    return [_TEXTS["obstacles"][name].format(where=where, **row) for name, applies in checks.items() if applies]
 
 
 def _read_by_decoding(path: Path) -> dict[str, pd.DataFrame]:
     """Read the evaluation of a run on a data set; returns its rows by decoding."""
     return {str(decoding): rows for decoding, rows in read_evaluation(path).groupby("decoding")}
-
-
-@cache
-def _texts() -> dict[str, Any]:
-    """Read the sentences that the preflight prints, by name, from ``preflight.yaml``."""
-    return parse_yaml(shipped_text(__package__, "preflight.yaml"))

@@ -3,7 +3,7 @@ proposal."""
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,14 +95,14 @@ def analyse_study(settings: Settings, job: Job) -> None:
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
     cases = [(state.dataset, state.note_id) for state in states]
-    rated: dict[str, Any] = {}
-    lines: Iterable[dict[str, Any]] = ()
+    rated, lines = dict[str, Any](), ""
     if path := job.inputs.get("ratings"):
         ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
         if settings.study.ratings and ratings.kind != PHYSICIAN:
             raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
         scores, proposals = frame_scores(ratings, items, key)
-        lines = _list_means(states, items, proposals)
+        means = _list_means(states, items, proposals)
+        lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in means)
         rated = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
         rated |= analyse_scores(settings, states, scores, proposals)
     analysis = Analysis(
@@ -110,7 +110,7 @@ def analyse_study(settings: Settings, job: Job) -> None:
         cases=len(set(cases)), synthetic=all_synthetic(settings), **rated,
     )  # fmt: skip
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
-    write_text(job.out["means"], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    write_text(job.out["means"], lines)
     alphas = {f"alpha/{name}": alpha.value for name, alpha in analysis.alpha.items()}
     job.metrics.update({name: value for name, value in alphas.items() if value is not None})
     job.tags["raters"] = analysis.kind or "none yet"
@@ -246,5 +246,5 @@ def compare_runs(
     for corrected, raw in _CORRECTED.items():  # for each run separately, over the dimensions
         tests[corrected] = tests.groupby("than")[raw].transform(holm)
     needed = [statistics.states_needed(statistics.TARGET, sd, len(tests)) if sd > 0 else None for sd in tests["sd"]]
-    records = tests.to_dict("records")
-    return tuple(row | {"states_needed": states} for row, states in zip(records, needed, strict=True))
+    tests["states_needed"] = pd.Series(needed, dtype=object)  # as objects None stays None
+    return tuple(tests.to_dict("records"))
