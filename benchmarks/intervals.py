@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from cdpr.evaluation.credit_quality import clustered_error
+from cdpr.evaluation.decision_credit import clustered_error
 from cdpr.evaluation.significance import (
     agreement,
     crossed_bootstrap,

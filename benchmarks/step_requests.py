@@ -7,7 +7,7 @@ sampled tokens, once in the policy's own tokens and once in those of the paper's
 The figures that the planner takes from here are those of the arm `paper`.
 
 With `--truth N` also the error of R_proc under each setting, against the true advantage from N whole continuations of
-every state (`cdpr.evaluation.credit_quality`), with the initial policy acting and continuing. Two rules have no
+every state (`cdpr.evaluation.decision_credit`), with the initial policy acting and continuing. Two rules have no
 setting:
 `settled` draws two continuations of each candidate and the other two only where two left the sign of R_proc open.
 
@@ -37,7 +37,7 @@ from cdpr.cases import iterate_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.scores import CreditReport
 from cdpr.environment import Policy, State, Turn, run_episode
-from cdpr.evaluation.credit_quality import (
+from cdpr.evaluation.decision_credit import (
     CachedPolicy,
     credit_every_state,
     list_advantages,

@@ -15,7 +15,7 @@ from cdpr.credit.process_reward import ProcessReward, action_value, baseline
 from cdpr.credit.scores import process_score, trajectory_score, weighted_rewards
 from cdpr.credit.states import build_tree, entropy, frequencies, select_states, top_candidates
 from cdpr.environment import Effort, Turn
-from cdpr.evaluation.credit_workups import Crediting
+from cdpr.evaluation.decision_credit import Crediting
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 from cdpr.settings.variants import resolve_variant

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from toy import ToyPolicy, exact_value, problem
 
-from cdpr.evaluation.credit_quality import (
+from cdpr.evaluation.decision_credit import (
     SWEEPS,
     VINE_CONTINUATIONS,
     CachedPolicy,

@@ -23,7 +23,7 @@ from toy import CALL_COUNTS, HastyPolicy, ToyPolicy, problem
 from cdpr.cases import CaseRecord, write_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.environment import State, case_seed, run_episode
-from cdpr.evaluation.credit_workups import CreditedCase, Crediting, read_credit
+from cdpr.evaluation.decision_credit import CreditedCase, Crediting, read_credit
 from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow, public_text
 from cdpr.job import Job

@@ -117,11 +117,11 @@ def evaluate(
                     episodes = loop.run(run_metered(settings, environment, agent, batch, decoding, second))
                     retries += sum(retried for _, retried in episodes)
                     done.update(zip(keys, (row for row, _ in episodes), strict=True))
-                    _write_rows(saved, done.values())
+                    write_text(saved, "".join(row.line() for row in done.values()))
                     with saved.open("rb") as file:
                         os.fsync(file.fileno())  # safe from a power cut too
                 rows += [done[key] for key in keys]
-    _write_rows(out, rows)
+    write_text(out, "".join(row.line() for row in rows))
     saved.unlink()
     # Summarise the rows.
     for warning in _list_warnings(settings, rows):
@@ -142,11 +142,6 @@ def _read_saved(path: Path) -> dict[tuple[str, str], EvaluationRow]:
         for row in read_rows(path):
             rows[str(row.decoding), row.note_id] = row
     return rows
-
-
-def _write_rows(path: Path, rows: Iterable[EvaluationRow]) -> None:
-    """Write the rows of an evaluation to a file, one per line."""
-    write_text(path, "".join(row.line() for row in rows))
 
 
 def _list_warnings(settings: Settings, rows: Sequence[EvaluationRow]) -> list[str]:

@@ -150,12 +150,12 @@ STAGES = {
         ("utility", "tier", "seeds", "evaluation.decodings", "environment"), hidden=hidden.describe_datasets,
     ),
     "measure_credit_quality": Stage(
-        "cdpr.evaluation.credit_quality:measure_credit_quality",
+        "cdpr.evaluation.decision_credit:measure_credit_quality",
         ("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS), _JUDGING,
         hidden=hidden.describe_credit, files=("policy.model",),
     ),
     "credit_workups": Stage(
-        "cdpr.evaluation.credit_workups:credit_workups",
+        "cdpr.evaluation.decision_credit:credit_workups",
         ("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed", "training.temperature", *DECISIONS),
         _JUDGING, ("run", "dataset"), hidden.describe_credit, files=("policy.model",),
     ),

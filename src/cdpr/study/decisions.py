@@ -11,7 +11,7 @@ from operator import attrgetter
 import numpy as np
 
 from ..agents.build import agent_entry, build_agent, model_spec
-from ..cases import CaseRecord, is_physical, iterate_records
+from ..cases import CaseRecord, iterate_records
 from ..costs.price import price_of
 from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, Trajectory, run_episodes
 from ..environment.once import gather_all
@@ -199,18 +199,19 @@ async def propose(
     readable action gives a proposal of kind ``unreadable``. ``digest`` is the identity of the state."""
     seed = derive_seed(settings.evaluation.seed, "study", digest)
     reply = (await agent.act(state, False, seed)).text  # False: no diagnosis is forced
-    action = parse_action(reply)
-    common = {"state": digest, "run": run, "reasoning": remove_action(reply)}
+    action, reasoning = parse_action(reply), remove_action(reply)
+    proposal = Proposal(state=digest, run=run, reasoning=reasoning)
     if diagnosis := _named_diagnosis(action):
-        return Proposal(**common, kind="diagnosis", action=diagnosis)
+        return proposal.model_copy(update={"kind": "diagnosis", "action": diagnosis})
     if not isinstance(action, RequestTest) or _VERB.search(action.name):  # neither a diagnosis nor a request
-        return Proposal(**common)
+        return proposal
     leaning = ""
-    if not common["reasoning"]:
+    if not reasoning:
         # The same state once more; True: a diagnosis is forced.
         leaning = _named_diagnosis(parse_action((await agent.act(state, True, seed)).text))
     usd = await request_price(settings, environment, state, action.name)
-    return Proposal(**common, kind="request", action=action.name, leaning=leaning, usd=usd)
+    request = {"kind": "request", "action": action.name, "leaning": leaning, "usd": usd}
+    return proposal.model_copy(update=request)
 
 
 def _named_diagnosis(action: Action) -> str:
@@ -251,4 +252,4 @@ async def request_price(settings: Settings, environment: DiagnosticEnvironment, 
     answer = environment.answer(state, name)
     if answer.kind in ("result", "repeat"):
         return answer.charge_usd
-    return 0.0 if is_physical(name) else round(price_of(name, settings.costs).usd, 2)
+    return round(price_of(name, settings.costs).usd, 2)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..cases import diagnoses, is_physical
+from ..cases import diagnoses
 from ..costs import price_of
 from ..hospital.posterior import Diagnostician, canonical_name
 from ..job import Job
@@ -76,8 +76,8 @@ class Assessor:
         """Prepare the posterior of the data set's hospital and the prices of its examinations in US dollars, ``usd``
         [examinations]."""
         self.doctor = Diagnostician(dataset=dataset)
-        names = [self.doctor.key(exam) for exam in self.doctor.exams]  # as the records of cases write them
-        self.usd = np.array([0.0 if is_physical(name) else price_of(name, costs).usd for name in names])
+        # By their names as the records of cases write them.
+        self.usd = np.array([price_of(self.doctor.key(exam), costs).usd for exam in self.doctor.exams])
         # Every proposal at a state needs both; each is computed once per state.
         self.posterior = functools.cache(self._compute_posterior)
         self.information = functools.cache(self._compute_information)

@@ -3,7 +3,7 @@
 The data of a run are its episodes as JSON values, decision by decision: action, cost, and the agent's reply; the
 process reward of the decision and the oracle's opinion where there are any. Their keys are the names of the fields of
 :class:`~cdpr.evaluation.row.EvaluationRow`, :class:`~cdpr.credit.scores.CandidateValue` and
-:class:`~cdpr.evaluation.credit_workups.Ending`. An ``action`` is a pair [kind, text], and ``said`` the diagnosis. The
+:class:`~cdpr.evaluation.decision_credit.Ending`. An ``action`` is a pair [kind, text], and ``said`` the diagnosis. The
 functions below explain the others.
 """
 
@@ -23,7 +23,7 @@ from ...credit.states import action_of as credited_action
 from ...environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
 from ...environment.opening import open_environment
 from ...escape import script
-from ...evaluation.credit_workups import CreditedCase, Ending, chosen_cases, read_credit
+from ...evaluation.decision_credit import CreditedCase, Ending, chosen_cases, read_credit
 from ...evaluation.row import EvaluationRow, deviations, public_text, read_rows, replay
 from ...files import write_text
 from ...hospital.posterior import canonical_name
