@@ -37,6 +37,13 @@ def posterior(results):
     return joint / joint.sum()
 
 
+def test_what_is_not_listed_is_never_drawn():
+    """The share of any other name, the last entry, does not count: nothing of it can be right."""
+    before, after = torch.tensor([[0.3, 0.2, 0.5]]), torch.tensor([[0.1, 0.6, 0.3]])
+    gain = 0.1 * (1 / 7 - 3 / 5) + 0.6 * (6 / 7 - 2 / 5)
+    assert float(net_gain(before.log(), after.log(), 1.0, 2)) == pytest.approx(gain)
+
+
 @pytest.mark.parametrize("power", [1.0, 2.0, 50.0])
 def test_with_a_calibrated_reader_the_value_is_what_naming_gains(power):
     """Enumeration of disease and result: E[g | s, a] is the chance of naming the truth behind the result, less that
