@@ -11,7 +11,7 @@ import pytest
 from _local_server import LocalServer
 from test_serving import server
 
-from cdpr.agents.build import build_agent
+from cdpr.agents.build import agent_entry, build_agent, model_spec
 from cdpr.cases import write_records
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, State, Turn, run_episode
 from cdpr.environment.episode import is_cut_result
@@ -63,7 +63,8 @@ def of_training(settings, policy, cases, tmp_path):
 
 def of_evaluation(settings, policy, cases, tmp_path, own=None):
     """Also of what an inspected or studied policy is asked: all open it by the same spec."""
-    agent = build_agent(settings, "cdpr-seed0", policy, 1.0, "mimic_iv", own)
+    spec = model_spec(settings, agent_entry(settings, "cdpr-seed0"), policy, own)
+    agent = build_agent(settings, "cdpr-seed0", spec, 1.0, "mimic_iv")
     environment = DiagnosticEnvironment(settings.environment)
     return prompts_of([asyncio.run(run_episode(environment, agent, case, 0)) for case in cases])
 

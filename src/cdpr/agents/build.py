@@ -65,8 +65,9 @@ def model_spec(
 
     It is the model that ``entry`` names in the registry of models, or else the policy in the folder ``policy``.
     ``server`` is the job's own server of this model (None: it has none). ``credentialed`` says that the cases are under
-    a data use agreement, which is assumed by default. The model will count its calls and tokens. Raises SettingsError
-    where an agent that acts by a policy gets no folder.
+    a data use agreement, which is assumed by default: their text then goes to another machine only under
+    ``governance.remote_agreement``. The model will count its calls and tokens. Raises SettingsError where an agent that
+    acts by a policy gets no folder.
     """
     if entry.model is None:
         return None
@@ -82,21 +83,16 @@ def model_spec(
     return spec.served(server) if server else spec
 
 
-def build_agent(
-    settings: Settings, run: str, policy: Path | None, temperature: float, dataset: str,
-    server: "OwnServer | None" = None, *, credentialed: bool = True,
-) -> "Agent":  # fmt: skip
-    """Build the agent of the evaluation ``run`` and open its model. ``policy`` is the folder of the trained policy,
-    None where the agent has none; ``temperature`` 0 decodes greedily; ``server`` is the job's own server of the model
-    (None: it has none).
+def build_agent(settings: Settings, run: str, spec: ModelSpec | None, temperature: float, dataset: str) -> "Agent":
+    """Build the agent of the evaluation ``run`` and open its model. ``spec`` is that of :func:`model_spec`;
+    ``temperature`` 0 decodes greedily.
 
-    Agents of :mod:`.reference` know the probabilities of the synthetic hospital ``dataset``. ``credentialed`` says that
-    the cases are under a data use agreement, which is assumed by default: their text then goes to another machine only
-    under ``governance.remote_agreement``. Raises SettingsError for an agent or a model that cannot be opened, and
-    GovernanceError for a model that the agreement forbids, both before any request.
+    Agents of :mod:`.reference` know the probabilities of the synthetic hospital ``dataset``. Raises SettingsError for
+    an agent or a model that cannot be opened, and GovernanceError for a model to which a data use agreement forbids
+    sending the cases, both before any request.
     """
     entry = agent_entry(settings, run)
-    agent_type, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
+    agent_type = agent_class(entry)
     # An agent without a model decodes nothing, so greedy and sampled are one: its class has `one_decoding`.
     if spec is None and not agent_type.one_decoding:
         raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy), or "

@@ -13,6 +13,7 @@ no credit. The settings ``credit`` are the same for all policies, whatever their
 import asyncio
 import gc
 import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -86,26 +87,26 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     groups = await sample_groups(settings, environment, policy, cases)
     truth = await measure_truth(settings, environment, policy, groups)
     estimators, analysis = list_estimators(settings.credit), settings.analysis
-    # Estimators with equal settings are computed once. Their tokens do not depend on the order: replies that another
-    # estimator has drawn count too.
-    distinct = dict.fromkeys(estimators.values())
     # Every replicate repeats all estimates with other random numbers.
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
-    replicates = []
+    advantages, tokens = defaultdict[Credit | int, list](list), Counter[Credit | int]()
     for seed in tqdm(seeds, desc="estimates", unit="replicate"):
         cached = CachedPolicy(policy)
-        replicates.append({setting: await estimate(settings, environment, cached, groups, seed, setting)
-                           for setting in distinct})  # fmt: skip
+        # Estimators with equal settings are computed once. Their tokens do not depend on the order: replies that
+        # another estimator has drawn count too.
+        for setting in dict.fromkeys(estimators.values()):
+            values, drawn = await estimate(settings, environment, cached, groups, seed, setting)
+            advantages[setting].append(list_advantages(truth, values))
+            tokens[setting] += drawn
         gc.collect()  # frees the replies of the replicate before; ``cached`` still holds those of this one
     # One row for each estimator: its errors over all replicates.
     rows = []
     for (name, sweep, value), setting in estimators.items():
-        advantages, tokens = zip(*(replicate[setting] for replicate in replicates), strict=True)
         # Whether this is CDPR as the settings have it: the varied setting has the value that they give it.
         default = name == "cdpr" and value == attrgetter(sweep)(settings.credit)
         row = {"estimator": name, "sweep": sweep, "value": value, "default": default}
-        errors = measure_errors(np.array([list_advantages(truth, values) for values in advantages]), truth)
-        rows.append(row | errors | {"tokens_per_decision": sum(tokens) / len(replicates) / len(truth)})
+        errors = measure_errors(np.array(advantages[setting]), truth)
+        rows.append(row | errors | {"tokens_per_decision": tokens[setting] / len(seeds) / len(truth)})
     return {
         "decisions": len(truth),
         "states": truth.state.nunique(),
@@ -198,30 +199,13 @@ async def sample_groups(
 async def measure_truth(
     settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group]
 ) -> pd.DataFrame:
-    """Measure the true advantages of the decisions of ``groups``, from ``analysis.truth`` continuations of every state
-    to the end of the episode. Forced diagnoses are no choice and are left out.
+    """Measure the true advantages of the decisions of ``groups``, A(s, a) = Q(s, a) - V(s) under the policy, from
+    ``analysis.truth`` continuations of every state to the end of the episode. Forced diagnoses are no choice and are
+    left out. Where requests fail there are fewer continuations; with less than two the errors are NaN.
 
     Returns a row per decision, with the columns ``group``, ``episode`` and ``turn``, its indices; the key of its
-    ``state``; ``advantage``, A(s, a) = Q(s, a) - V(s) under the policy in units of utility, and its standard ``error``;
-    and ``ends``, whether the action is a diagnosis, which ends the episode.
-    """
-    rows = []
-    for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
-        draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
-        by_trajectory = await true_advantages(draws, group, settings.analysis.truth, utility_of(settings))
-        for i, (trajectory, (advantages, errors)) in enumerate(zip(group, by_trajectory, strict=True)):
-            free_steps = trajectory.steps[:-1] if trajectory.forced else trajectory.steps
-            rows += [(g, i, t, trajectory.states[t].key, advantages[t], errors[t], step.observation.kind == "end")
-                     for t, step in enumerate(free_steps)]  # fmt: skip
-    return pd.DataFrame(rows, columns=["group", "episode", "turn", "state", "advantage", "error", "ends"])
-
-
-async def true_advantages(
-    draws: Draws, group: Group, count: int, return_of: ReturnOf
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Estimate A(s, a) = Q(s, a) - V(s) of each decision of a group from ``count`` continuations of every state, drawn
-    to the end of the episode. Returns for each trajectory the advantages and their standard errors, two arrays
-    [decisions]. Where requests fail there are fewer continuations; with less than two the errors are NaN.
+    ``state``; ``advantage`` in units of utility, and its standard ``error``; and ``ends``, whether the action is a
+    diagnosis, which ends the episode.
 
     V(s) is the mean return of the continuations of s. Q(s, a) is V of the next state plus the step's own return; for a
     diagnosis it is the return of its verdict.
@@ -230,18 +214,23 @@ async def true_advantages(
     both reach the same state, they have the same replies from there on. So for each number all advantages are computed
     from the continuations with this number alone. The results of different numbers are independent.
     """
-    # Keyed by the prompt, which is the same for two states only if all replies before them are.
-    states = {state.prompt_key: state for trajectory in group for state in trajectory.states}
-    calls = [whole_returns(draws, state, range(count), return_of) for state in states.values()]
-    returns = dict(zip(states, await asyncio.gather(*calls), strict=True))
-    advantages = []
-    for trajectory in group:
-        by_state = [returns[state.prompt_key] for state in trajectory.states]  # returns by continuation number
-        numbers = sorted(set.intersection(*map(set, by_state)))  # without numbers whose continuation failed at a state
-        values_by_number = [[of_state[k] for of_state in by_state] for k in numbers]
-        by_number = np.array([step_advantages(trajectory, values, return_of) for values in values_by_number])
-        advantages.append((by_number.mean(axis=0), by_number.std(axis=0, ddof=1) / len(numbers) ** 0.5))
-    return advantages
+    rows, return_of = [], utility_of(settings)
+    for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
+        draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
+        # Keyed by the prompt, which is the same for two states only if all replies before them are.
+        states = {state.prompt_key: state for trajectory in group for state in trajectory.states}
+        calls = [whole_returns(draws, state, range(settings.analysis.truth), return_of) for state in states.values()]
+        returns = dict(zip(states, await asyncio.gather(*calls), strict=True))
+        for i, trajectory in enumerate(group):
+            by_state = [returns[state.prompt_key] for state in trajectory.states]  # returns by continuation number
+            numbers = sorted(set.intersection(*map(set, by_state)))  # whose continuation failed at no state
+            values_by_number = [[of_state[k] for of_state in by_state] for k in numbers]
+            by_number = np.array([step_advantages(trajectory, values, return_of) for values in values_by_number])
+            advantages, errors = by_number.mean(axis=0), by_number.std(axis=0, ddof=1) / len(numbers) ** 0.5
+            free_steps = trajectory.steps[:-1] if trajectory.forced else trajectory.steps
+            rows += [(g, i, t, trajectory.states[t].key, advantages[t], errors[t], step.observation.kind == "end")
+                     for t, step in enumerate(free_steps)]  # fmt: skip
+    return pd.DataFrame(rows, columns=["group", "episode", "turn", "state", "advantage", "error", "ends"])
 
 
 # Estimates

@@ -95,8 +95,9 @@ def evaluate(
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     environment = open_environment(settings, credentialed=credentialed)
     second = open_second_judge(settings, credentialed=credentialed)
-    greedy_only = agent_class(agent_entry(settings, run)).one_decoding
-    decodings: list[Decoding] = ["greedy"] if greedy_only else settings.evaluation.decodings
+    entry = agent_entry(settings, run)
+    spec = model_spec(settings, entry, policy, server, credentialed=credentialed)
+    decodings: list[Decoding] = ["greedy"] if agent_class(entry).one_decoding else settings.evaluation.decodings
     batches = [cases[start : start + EPISODES_AT_ONCE] for start in range(0, len(cases), EPISODES_AT_ONCE)]
     SYSTEM.set(run)  # calls of models are recorded under this name
     # Run the episodes batch by batch. All batches share one event loop, since every loop opens connections of its own,
@@ -110,9 +111,7 @@ def evaluate(
             for batch in tqdm(batches, f"{run} on {dataset}, {decoding}", unit="batch", mininterval=5):
                 keys = [(decoding, public_text(settings, case, case.note_id)) for case in batch]
                 if not done.keys() >= set(keys):
-                    agent = agent or build_agent(
-                        settings, run, policy, temperature, dataset, server, credentialed=credentialed
-                    )
+                    agent = agent or build_agent(settings, run, spec, temperature, dataset)
                     agent.refresh()
                     episodes = loop.run(run_metered(settings, environment, agent, batch, decoding, second))
                     retries += sum(retried for _, retried in episodes)

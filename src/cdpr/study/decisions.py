@@ -68,13 +68,13 @@ def open_agent(settings: Settings, job: Job, dataset: str, credentialed: bool) -
     judge. From then on errors, recordings and bills of model calls name the run. Raises GovernanceError where the
     agreement forbids the agent's model or a judge.
     """
-    run, policy = job.options["run"], job.inputs.get("policy")
+    run = job.options["run"]
     SYSTEM.set(run)
-    spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
+    spec = model_spec(settings, agent_entry(settings, run), job.inputs.get("policy"), credentialed=credentialed)
     disclosures = [spec.check(dataset) if spec else None, *check_judges(settings, dataset, credentialed=credentialed)]
     job.tags.update(disclosure_tags(disclosures))
     environment = open_environment(settings, credentialed=credentialed)
-    return environment, build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)  # 0.0: greedy
+    return environment, build_agent(settings, run, spec, 0.0, dataset)  # 0.0: greedy
 
 
 def sample_decisions(episodes: Sequence[Trajectory], count: int, seed: int) -> list[State]:
