@@ -58,19 +58,18 @@ def check_headroom(settings: Settings, job: Job) -> None:
     rows, unavailable, utility = list[dict[str, Any]](), dict[str, str](), dict[str, float]()
     for dataset in BENCHMARKS:
         # The policy's own choices, and its immediate diagnoses, each with a row per case and decoding.
-        paths = {run: Path(job.inputs[f"{run}_{dataset}"]) for run in ("warm_start", "immediate")}
-        frames = {run: _read_by_decoding(path) for run, path in paths.items()}
+        frames = {run: _read_by_decoding(job.inputs[f"{run}_{dataset}"]) for run in ("warm_start", "immediate")}
         if dataset == IN_DOMAIN:  # sampled as in training; where there are no sampled episodes, the first decoding
             compared = "sampled" if "sampled" in frames["warm_start"] else settings.evaluation.decodings[0]
             utility = {run: float(frame[compared].utility.mean()) for run, frame in frames.items()}
         # The exact posterior is known for cases of the synthetic hospital (their file is an input then), if the rows
         # say which results were read.
-        cases, episodes, references = job.inputs.get(f"cases_{dataset}"), list(read_rows(paths["warm_start"])), []
-        is_withheld = any(episode.obtained is None for episode in episodes)
-        if cases is None or is_withheld:
-            cases, unavailable[dataset] = None, _TEXTS["unknown" if cases is None else "withheld"]
-        else:
-            references = [_read_by_decoding(job.inputs[f"{run}_{dataset}"])["greedy"] for run in REFERENCES]
+        cases, episodes = job.inputs.get(f"cases_{dataset}"), list(read_rows(job.inputs[f"warm_start_{dataset}"]))
+        if cases is None:
+            unavailable[dataset] = _TEXTS["unknown"]
+        elif any(episode.obtained is None for episode in episodes):
+            cases, unavailable[dataset] = None, _TEXTS["withheld"]
+        references = [_read_by_decoding(job.inputs[f"{run}_{dataset}"])["greedy"] for run in REFERENCES if cases]
         resolution = measure_resolution(list(frames["warm_start"].values()), len(settings.seeds))
         for decoding in settings.evaluation.decodings:
             acting, immediate = (frame[decoding] for frame in frames.values())
