@@ -105,7 +105,7 @@ def judged(settings: Settings, results: Path, *claims: dict) -> list[dict]:
     head = {"place": "x", "says": "y"}
     path = results / "claims.yaml"
     path.write_text(yaml.safe_dump({"claims": [head | {"id": str(i)} | c for i, c in enumerate(claims)]}))
-    return make_ledger(settings, results, read_claims(path)).model_dump()["claims"]
+    return make_ledger(settings, results, read_claims(path))["claims"]
 
 
 def written(results: Path, stem: Path) -> Job:
@@ -119,7 +119,7 @@ def written(results: Path, stem: Path) -> Job:
 
 @pytest.fixture(scope="module")
 def synthetic(results) -> dict:
-    return make_ledger(SYNTHETIC, results, read_claims()).model_dump()
+    return make_ledger(SYNTHETIC, results, read_claims())
 
 
 def test_every_number_of_the_paper_is_in_the_ledger():

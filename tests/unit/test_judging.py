@@ -340,7 +340,7 @@ def test_a_judge_that_says_nothing_is_named_at_the_end_of_the_run_in_its_record_
     assert "6 of 6 answers of the judge were unreadable" in tag and tag in printed
     assert notes[0].startswith("Verdicts on 6 diagnoses: 0.0% by tables of names, 0.0% by the judge, 100.0% unreadable")
     assert notes[1] == f"Mine: {tag}."
-    assert make_ledger(plan, tmp_path / "results", read_claims()).judges == tuple(notes)
+    assert make_ledger(plan, tmp_path / "results", read_claims())["judges"] == notes
     (folder / "mimic_iv.jsonl").unlink()
     tag, printed, notes = judged(settings(tmp_path, server.url, matcher={"model": None}))
     assert not tag and "unreadable" not in printed

@@ -24,7 +24,8 @@ from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job, PageEntry
 from cdpr.pipeline.stages import STAGES
 from cdpr.report.data_card import count_cases, data_card
-from cdpr.report.ledger.verdict import COUNTED, JudgedClaim, Ledger, count_verdicts, read_ledger
+from cdpr.report.ledger.page import read_ledger
+from cdpr.report.ledger.verdict import COUNTED, count_verdicts, verdict_of
 from cdpr.report.methods import DATASETS, main_methods, page_methods
 from cdpr.report.provenance import ProvenanceError
 from cdpr.report.report_page import Records, banner, headline, write_report
@@ -98,10 +99,10 @@ def png(path: Path) -> None:
 
 def ledger(claims: list[dict]) -> str:
     """A ``claims.json`` of these claims, whose other fields are empty."""
-    empty = {"also": (), "kind": "", "says": "", "headline": False, "printed": ()}
-    whole = [JudgedClaim(**(empty | claim)) for claim in claims]
+    empty = {"also": (), "kind": "", "says": "", "headline": False, "printed": ()} | verdict_of("", "")
+    whole = [empty | claim for claim in claims]
     headline, counts = count_verdicts(whole)
-    return Ledger(tier="demo", headline=headline, counts=counts, claims=whole).model_dump_json()
+    return json.dumps({"tier": "demo", "headline": headline, "counts": counts, "claims": whole})
 
 
 @pytest.fixture(scope="module")
@@ -375,7 +376,7 @@ def test_same_results_same_bytes(results, tmp_path):
 ])  # fmt: skip
 def test_a_file_that_is_no_ledger_is_refused(results, damage):
     path = results / "claims.json"
-    assert len(read_ledger(SETTINGS, path).claims) == 2
+    assert len(read_ledger(SETTINGS, path)["claims"]) == 2
     path.write_text(json.dumps(damage(json.loads(path.read_text()))))
     with pytest.raises(ProvenanceError, match="no ledger of claims"):
         read_ledger(SETTINGS, path)

@@ -636,7 +636,7 @@ def test_what_was_not_rated_is_undefined_everywhere(study, tmp_path, keep, alpha
     figure = {name: tmp_path / f"f.{name}" for name in ("png", "pdf")}
     plot_expert_study(settings, Job("f", "k", {"study": folder / "analysis.json"}, figure))
     claims = [claim for claim in read_claims() if claim["id"].startswith("expert.")]
-    judged = {c["id"]: c for c in make_ledger(settings, tmp_path / "results", claims).model_dump()["claims"]}
+    judged = {c["id"]: c for c in make_ledger(settings, tmp_path / "results", claims)["claims"]}
     if unrated:
         assert judged["expert.leads"]["verdict"] == "not run" and "undefined" in judged["expert.leads"]["why"]
 
@@ -697,7 +697,7 @@ def test_simulated_ratings_do_not_pass_as_physicians(study, tmp_path):
 
 def test_claims_are_judged_and_never_more_than_a_direction(study, tmp_path):
     claims = [claim for claim in read_claims() if claim["id"].startswith("expert.")]
-    judged = {c["id"]: c for c in make_ledger(SETTINGS, study.root / "results", claims).model_dump()["claims"]}
+    judged = {c["id"]: c for c in make_ledger(SETTINGS, study.root / "results", claims)["claims"]}
     leads, agreement = judged["expert.leads"], judged["expert.agreement"]
     assert (
         leads["verdict"] in ("same direction", "open", "deviates") and "simulated raters, no physicians" in leads["why"]
@@ -705,7 +705,7 @@ def test_claims_are_judged_and_never_more_than_a_direction(study, tmp_path):
     least = min(study.analysis.lead.values(), key=lambda at: at.value)
     assert leads["measured"] == pytest.approx(least.value, abs=1e-6) and agreement["measured"] is not None
     assert judged["expert.medgemma"]["verdict"] == "not run" and "was not rated" in judged["expert.medgemma"]["why"]
-    empty = {c["id"]: c for c in make_ledger(SETTINGS, tmp_path, claims).model_dump()["claims"]}
+    empty = {c["id"]: c for c in make_ledger(SETTINGS, tmp_path, claims)["claims"]}
     assert empty["expert.leads"]["verdict"] == "not run" and "missing" in empty["expert.leads"]["why"]
 
 
@@ -718,7 +718,7 @@ def test_a_claim_of_leads_needs_a_test_on_the_smallest_lead_alone(study, tmp_pat
     for untested in (weakest, others[-1]):
         tests = tuple(test for test in study.analysis.comparisons if test["dimension"] != untested)
         path.write_text(study.analysis.model_copy(update={"comparisons": tests}).model_dump_json())
-        [verdicts[untested]] = make_ledger(SETTINGS, tmp_path, claims).model_dump()["claims"]
+        [verdicts[untested]] = make_ledger(SETTINGS, tmp_path, claims)["claims"]
     assert verdicts[weakest]["verdict"] == "not run" and "no state has scores of both" in verdicts[weakest]["why"]
     assert verdicts[others[-1]]["measured"] == pytest.approx(study.analysis.lead[weakest].value, abs=1e-6)
 

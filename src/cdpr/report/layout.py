@@ -31,11 +31,16 @@ def declared_sheet(
 
     ``rows`` have the same numbers unformatted, for the CSV, whose columns the group declares too.
     """
-    declared = _declared()[group]
+    decimals = _declared()[group].get("decimals", 6)
+    return Sheet(heading or title(settings, group), tables, rows, csv_columns(group), decimals)
+
+
+def csv_columns(group: str) -> list[str]:
+    """Return the columns that a ``group`` of tables declares for its CSV."""
     keys: list[str] = []
-    for column in declared["csv"]:  # a name, or {estimates: ..., prefix: ...}
+    for column in _declared()[group]["csv"]:  # a name, or {estimates: ..., prefix: ...}
         keys += [column] if isinstance(column, str) else _estimate_columns(**column)
-    return Sheet(heading or title(settings, group), tables, rows, keys, declared.get("decimals", 6))
+    return keys
 
 
 def _estimate_columns(estimates: str | Sequence[str], prefix: str = "") -> Iterator[str]:

@@ -24,7 +24,7 @@ from . import comparisons, layout, methods, templates
 from .comparisons import ACCURACY, AEC, UTILITY
 from .data_card import FEWEST_PATIENTS
 from .documents import render
-from .ledger.verdict import read_ledger
+from .ledger.page import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
 from .provenance import check_tier, read_record
 from .results import Results

@@ -165,11 +165,12 @@ class Sheet:
     decimals: int = 6
 
     def write(self, out: Mapping[str, Path]) -> None:
-        """Write the sheet to the paths ``out["csv"]``, ``out["md"]`` and ``out["tex"]``."""
+        """Write the sheet to the paths ``out["csv"]``, ``out["md"]`` and, where LaTeX is wanted, ``out["tex"]``."""
         write_text(out["csv"], to_csv(self.rows, self.keys, self.decimals))
         write_text(out["md"], markdown_page(self.title, self.tables))
-        latex = "\n".join(map(to_latex, self.tables))
-        write_text(out["tex"], f"% needs \\usepackage{{booktabs,longtable}}\n{latex}")
+        if "tex" in out:
+            latex = "\n".join(map(to_latex, self.tables))
+            write_text(out["tex"], f"% needs \\usepackage{{booktabs,longtable}}\n{latex}")
 
 
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:

@@ -55,8 +55,8 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
 
 
 @cache
-def _validator(part: str) -> Any:
-    """Return the validator of a part of ``claims.schema.yaml``, ``file`` or ``claim``."""
+def validator(part: str) -> Any:
+    """Return the validator of a part of ``claims.schema.yaml``: ``file``, ``claim`` or ``ledger``."""
     from jsonschema import Draft202012Validator
 
     schema = parse_yaml((facts_folder() / "claims.schema.yaml").read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def _validator(part: str) -> Any:
 def _check(part: str, content: Any, where: str) -> None:
     """Raise ClaimsError unless ``content`` is valid by a part of ``claims.schema.yaml``. The message begins with
     ``where`` and names the field; for a rule with a description, this is the message."""
-    for error in _validator(part).iter_errors(content):
+    for error in validator(part).iter_errors(content):
         field = f"field {'.'.join(map(str, error.path))!r}: " if error.path else ""
         raise ClaimsError(f"{where}: {field}{error.schema.get('description', error.message)}")
 

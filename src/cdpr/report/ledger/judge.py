@@ -27,7 +27,7 @@ from ..paper import printed_rows
 from ..results import NotMeasured
 from .claims import Claim
 from .evidence import Evidence
-from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, SETUP, Comparison, Effect, Verdict, judge_comparisons
+from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, SETUP, Comparison, Effect, Verdict, judge_all, verdict_of
 
 # How many seeds a value of a swept setting needs to be called the best (a peak), and how many each of the other values.
 LEAST_SEEDS_OF_PEAK, LEAST_SEEDS_OF_OTHERS = 3, 2
@@ -48,9 +48,9 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
             raise NotMeasured(claim["why"])
         verdict = _JUDGES[claim["kind"]](claim, evidence)
     except NotMeasured as error:
-        return Verdict(verdict=NOT_RUN, why=str(error).removeprefix("not run: "))  # the verdict itself says this
-    if diverged := ", ".join(evidence.divergences(verdict.runs)):
-        verdict.why += f"; {diverged} (evaluated with the weights before)"
+        return verdict_of(NOT_RUN, str(error).removeprefix("not run: "))  # the verdict itself says this
+    if diverged := ", ".join(evidence.divergences(verdict["runs"])):
+        verdict["why"] += f"; {diverged} (evaluated with the weights before)"
     return verdict
 
 
@@ -134,7 +134,7 @@ def judge_comparison(claim: Claim, evidence: Evidence) -> Verdict:
     first, second = pair.samples.T
     support = Effect.of_samples(first - claim.get("times", 1.0) * second).support(claim)
     comparison = replace(pair, support=support, text=f"{pair.text}{limit}")
-    return judge_comparisons([comparison], evidence.why_not_comparable(claim["on"]))
+    return judge_all([comparison], evidence.why_not_comparable(claim["on"]))
 
 
 def judge_superlative(claim: Claim, evidence: Evidence) -> Verdict:
@@ -175,10 +175,10 @@ def judge_superlative(claim: Claim, evidence: Evidence) -> Verdict:
     were_run, in_all = len(comparisons) + 1, len(rivals) + 1  # with the one itself
     incomplete = f"{were_run} of {in_all} {noun} were run" if were_run < in_all else ""
     unlike_paper = evidence.why_not_comparable(AVERAGE if noun == "data sets" else on)
-    verdict = judge_comparisons(comparisons, unlike_paper, incomplete)
-    verdict.scope = f"of the {were_run} {noun} run" if incomplete else ""
+    verdict = judge_all(comparisons, unlike_paper, incomplete)
+    verdict["scope"] = f"of the {were_run} {noun} run" if incomplete else ""
     if few:
-        verdict.verdict, verdict.why = OPEN, f"too few seeds for a peak ({', '.join(few)}); {verdict.why}"
+        verdict |= {"verdict": OPEN, "why": f"too few seeds for a peak ({', '.join(few)}); {verdict['why']}"}
     return verdict
 
 
@@ -192,7 +192,7 @@ def judge_training(claim: Claim, evidence: Evidence) -> Verdict:
     comparison = compare(claim, evidence)
     # A ratio (of probes to continuations) is compared with `times`, a difference (all else) with zero.
     support = comparison.measured.minus(claim.get("times", 0.0)).support(claim)
-    return judge_comparisons([replace(comparison, support=support)], evidence.why_not_comparable(IN_DOMAIN))
+    return judge_all([replace(comparison, support=support)], evidence.why_not_comparable(IN_DOMAIN))
 
 
 def over_seeds(values: np.ndarray) -> Effect:
@@ -313,7 +313,7 @@ def judge_study(claim: Claim, evidence: Evidence) -> Verdict:
     rated, left_out = len(analysis.runs), len(analysis.left_out)
     is_complete = claim["asks"] == "agreement" or not left_out  # agreement is about the raters, not the methods
     incomplete = "" if is_complete else f"{rated} of {rated + left_out} methods were rated"
-    return judge_comparisons(comparisons, unlike_paper, incomplete)
+    return judge_all(comparisons, unlike_paper, incomplete)
 
 
 def _compare_lead(claim: Claim, analysis: Analysis, name: str) -> Comparison:
@@ -389,7 +389,7 @@ def judge_setup(claim: Claim, evidence: Evidence) -> Verdict:
     evaluated."""
     value, description = _find_value(claim, evidence)
     cases = value if claim["what"] == "cases" else None
-    return Verdict(verdict=SETUP[_show(value) == _show(claim["value"])], why=description, n=cases)
+    return verdict_of(SETUP[_show(value) == _show(claim["value"])], description, n=cases)
 
 
 def _find_value(claim: Claim, evidence: Evidence) -> tuple[Any, str]:

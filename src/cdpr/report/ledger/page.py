@@ -1,23 +1,29 @@
 """The verdicts on all claims of the paper as JSON, as Markdown pages and as CSV."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_json
 
 from ...files import write_text
 from ...job import Job
 from ...settings import Settings
 from .. import layout
 from ..methods import notices, tier_mark
-from ..table import markdown_page, to_csv
-from .claims import Claim, read_claims
+from ..provenance import ProvenanceError, check_tier
+from ..table import Row, Sheet, interval, markdown_page
+from .claims import Claim, read_claims, validator
 from .evidence import Evidence
 from .judge import judge
-from .verdict import APART, DECIMALS, UNDECIDABLE, JudgedClaim, Ledger, Verdict, count_verdicts
+from .verdict import APART, UNDECIDABLE, count_verdicts, verdict_of
 
+# The contents of ``claims.json``, by field: ``ledger`` in ``workflow/paper/claims.schema.yaml``.
+Ledger = dict[str, Any]
 # The verdict on a claim about time in the ledger.
-_APART = Verdict(
-    verdict=APART, why="about time, which is another one at every run: `claims_of_time.md` judges it on this machine"
+_APART = verdict_of(
+    APART, "about time, which is another one at every run: `claims_of_time.md` judges it on this machine"
 )
 
 
@@ -32,18 +38,16 @@ def write_claims(settings: Settings, job: Job) -> None:
     results, claims = job.inputs["results"], read_claims()
     timed = [claim for claim in claims if claim.get("by") == "seconds"]
     ledger = make_ledger(settings, results, claims, timed)
-    timed_rows = [_table_row(claim) for claim in make_ledger(settings, results, timed).claims]
-    timed_title = f"The paper's claims about training time ({ledger.marks})"
-    forms = {
-        "json": ledger.model_dump_json(indent=1) + "\n",
-        "md": _to_markdown(settings, ledger),
-        "time": markdown_page(timed_title, [layout.table(settings, "claims.time", timed_rows)]),
-        "csv": to_csv([claim.model_dump() for claim in ledger.claims], list(JudgedClaim.model_fields), DECIMALS),
-    }
-    for form, text in forms.items():
-        write_text(job.out[form], text)
-    job.metrics.update({f"claims/{name.replace(' ', '_')}": count for name, count in ledger.counts.items()})
-    print(f"{ledger.headline}: " + ", ".join(f"{count} {name}" for name, count in ledger.counts.items()))
+    sheet = _ledger_sheet(settings, ledger)
+    timed_rows = [claim_row(claim) for claim in make_ledger(settings, results, timed)["claims"]]
+    time = markdown_page(f"The paper's claims about training time ({ledger['marks']})",
+                         [layout.table(settings, "claims.time", timed_rows)])  # fmt: skip
+    sheet.write({form: job.out[form] for form in ("md", "csv")})
+    write_text(job.out["json"], to_json(ledger, indent=1).decode() + "\n")
+    write_text(job.out["time"], time)
+    counts = ledger["counts"]
+    job.metrics.update({f"claims/{name.replace(' ', '_')}": count for name, count in counts.items()})
+    print(f"{ledger['headline']}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
 
 
 def make_ledger(
@@ -52,24 +56,61 @@ def make_ledger(
     """Judge claims by the results in a folder. The claims ``judged_apart`` are not judged; they get the verdict `timed
     apart`."""
     evidence = Evidence(settings, results)  # reads each evaluation once for all claims
-    judged = []
-    for claim in claims:
-        verdict = _APART if claim in judged_apart else judge(claim, evidence)
-        judged.append(JudgedClaim.model_validate(claim | verdict.model_dump()))
+    judged = [claim | (_APART if claim in judged_apart else judge(claim, evidence)) for claim in claims]
     headline, counts = count_verdicts(judged)
-    return Ledger(
-        tier=settings.tier, marks=tier_mark(settings), decoding=evidence.decoding, headline=headline, counts=counts,
-        judges=tuple(evidence.judging_notes()), claims=judged,
-    )  # fmt: skip
+    return {
+        "tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding,
+        "judges": evidence.judging_notes(), "headline": headline, "counts": counts,
+        "claims": [{name: claim[name] for name in layout.csv_columns("claims")} for claim in judged],
+    }  # fmt: skip
 
 
-def _to_markdown(settings: Settings, ledger: Ledger) -> str:
+def read_ledger(settings: Settings, path: Path) -> Ledger | None:
+    """Read ``claims.json``, the claims in it as the rows of :func:`claim_row`; returns None where there is none. Raises
+    ProvenanceError for a file that is no ledger, and for one of another tier (scale of the experiment) than the
+    settings."""
+    if not path.exists():
+        return None
+    try:
+        ledger = json.loads(path.read_bytes())
+        # Where it breaks the rules; not the messages, which quote values: what a file holds may be private.
+        problems = [error.json_path for error in validator("ledger").iter_errors(ledger)]
+    except ValueError as error:
+        problems = [str(error)]
+    if problems:
+        raise ProvenanceError(f"{path}: no ledger of claims ({', '.join(problems)}); remove it and run `snakemake "
+                              "--cores all claims`")  # fmt: skip
+    check_tier(settings, path, ledger["tier"])
+    return ledger | {"claims": [claim_row(claim) for claim in ledger["claims"]]}
+
+
+def claim_row(claim: Row) -> Row:
+    """Return a claim of the ledger as the row of a table, with the texts that are shown:
+
+    - the measured number with interval and unit (``4.93 [2.10, 7.76] points``); empty where nothing was measured;
+    - the ``cases``: right diagnoses, cases and training seeds (``58 / 100, seeds 0, 1``); ``N = 100, seeds 0, 1`` where
+      right diagnoses were not counted.
+    """
+    measured, low, high, k, n = (claim[name] for name in ("measured", "low", "high", "k", "n"))
+    figure = "" if measured is None else f"{measured:.4g}"
+    if measured is not None and low is not None and high is not None:
+        figure = interval(measured, low, high, 2 if max(abs(low), abs(high)) >= 1 else 3)
+    cases = (f"{k} / {n}" if k else f"N = {n}") if n else ""
+    seeds = f"seeds {', '.join(map(str, claim['seeds']))}" if claim["seeds"] else ""
+    return claim | {
+        "printed_text": ", ".join(claim["printed"]), "cases_text": ", ".join(filter(None, (cases, seeds))),
+        "measured_text": f"{figure} {claim['unit']}".rstrip() if figure else "",
+        "verdict_text": ", ".join(filter(None, (claim["verdict"], claim["scope"]))),
+    }  # fmt: skip
+
+
+def _ledger_sheet(settings: Settings, ledger: Ledger) -> Sheet:
     """Return the page ``claims.md``: numbers of claims by verdict, headline claims, undecidable claims, then all claims
     by their place in the paper."""
-    rows = [_table_row(claim) for claim in ledger.claims]
-    counts = [{"verdict": name, "means": name, "claims": count} for name, count in ledger.counts.items()]
+    rows = [claim_row(claim) for claim in ledger["claims"]]
+    counts = [{"verdict": name, "means": name, "claims": count} for name, count in ledger["counts"].items()]
     counted = layout.table(
-        settings, "claims.counts", counts, ledger.decoding, headline=ledger.headline, judges=list(ledger.judges),
+        settings, "claims.counts", counts, ledger["decoding"], headline=ledger["headline"], judges=ledger["judges"],
         notices=notices(settings),
     )  # fmt: skip
     shown = {"Headline claims": [row for row in rows if row["headline"]]}
@@ -78,11 +119,4 @@ def _to_markdown(settings: Settings, ledger: Ledger) -> str:
     first, *others = (layout.table(settings, "claims.judged", shown[place], place=place) for place in shown)
     undecidable = [row for row in rows if row["kind"] == UNDECIDABLE]
     tables = [counted, first, layout.table(settings, "claims.undecidable", undecidable), *others]
-    return markdown_page(layout.title(settings, "claims"), tables)
-
-
-def _table_row(claim: JudgedClaim) -> dict[str, Any]:
-    """Return a claim as the row of a table, with its numbers, lists and counts as text."""
-    verdict = ", ".join(filter(None, (claim.verdict, claim.scope)))
-    printed = ", ".join(claim.printed)
-    return claim.model_dump() | {"printed": printed, "measured": claim.figure, "cases": claim.cases, "verdict": verdict}
+    return layout.declared_sheet(settings, "claims", tables, rows)

@@ -1,4 +1,4 @@
-"""Verdicts on claims, the rules that all kinds of claims share, and ``claims.json``.
+"""Verdicts on claims, and the rules that all kinds of claims share.
 
 A printed number is compared with ours only on the paper's cases, on as many as it states, at tier `paper`, with the
 paper's backbone model and a language model as judge. Elsewhere its verdict is `not run`, and a claimed direction is
@@ -9,17 +9,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, isnan, nan
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from ...evaluation.significance import percentile_interval
-from ...settings import Settings, seeds_of_runs
+from ...settings import seeds_of_runs
 from ..methods import unique_runs
-from ..provenance import ProvenanceError, check_tier
-from ..table import interval
 
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, APART, STATED, OTHERWISE = "not run", "timed apart", "as stated", "set otherwise"
@@ -65,10 +61,13 @@ class Effect(NamedTuple):
 
 NO_EFFECT = Effect(nan)
 
+# A verdict on a claim by field; :func:`verdict_of` says which fields there are.
+Verdict = dict[str, Any]
 
-class Verdict(BaseModel):
-    """A ``verdict`` on a claim with its reason ``why``, and what was measured: the number ``measured`` with the ends
-    ``low`` and ``high`` of its 95% interval, in ``unit``.
+
+def verdict_of(verdict: str, why: str, **fields: Any) -> Verdict:
+    """Return a ``verdict`` on a claim with its reason ``why``, and what was measured, of which ``fields`` has what is
+    known: the number ``measured`` with the ends ``low`` and ``high`` of its 95% interval, in ``unit``.
 
     - ``k``: the number of right diagnoses among ``n`` cases. For the average, in which data sets count alike, ``k`` is
       empty and ``n`` lists the numbers of cases.
@@ -76,40 +75,8 @@ class Verdict(BaseModel):
       (``of the 7 rows run``).
     - ``runs``: those that the verdict rests on; ``seeds``: their training seeds.
     """
-
-    model_config = ConfigDict(hide_input_in_errors=True)  # what a file holds may be private
-
-    verdict: str
-    why: str = ""
-    measured: float | None = None
-    low: float | None = None
-    high: float | None = None
-    unit: str = ""
-    k: str = ""
-    n: int | str | None = None
-    scope: str = ""
-    seeds: tuple[int, ...] = ()
-    runs: tuple[str, ...] = ()
-
-    @property
-    def figure(self) -> str:
-        """The measured number with interval and unit, as text: ``4.93 [2.10, 7.76] points``; empty where nothing was
-        measured."""
-        if self.measured is None:
-            return ""
-        text = f"{self.measured:.4g}"
-        if self.low is not None and self.high is not None:
-            decimals = 2 if max(abs(self.low), abs(self.high)) >= 1 else 3
-            text = interval(self.measured, self.low, self.high, decimals)
-        return f"{text} {self.unit}".rstrip()
-
-    @property
-    def cases(self) -> str:
-        """Right diagnoses, cases and training seeds, as text: ``58 / 100, seeds 0, 1``; ``N = 100, seeds 0, 1`` where
-        right diagnoses were not counted."""
-        with_cases = f"{self.k} / {self.n}" if self.k else f"N = {self.n}"
-        seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
-        return ", ".join(filter(None, (with_cases if self.n else "", seeds)))
+    return {"verdict": verdict, "why": why, "measured": None, "low": None, "high": None, "unit": "", "k": "", "n": None,
+            "scope": "", "seeds": (), "runs": ()} | fields  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -120,7 +87,7 @@ class Comparison:
     - ``text``: what was compared (``CDPR 53.07 against GRPO 47.33``).
     - ``support``: how far the statistic is on the claimed side, with its interval; positive where the claim holds.
     - ``void``: why the comparison supports no conclusion, whatever its interval; empty where it can.
-    - ``k``, ``n``, ``runs``: those of :class:`Verdict`.
+    - ``k``, ``n``, ``runs``: those of :func:`verdict_of`.
     - ``samples`` [1 + resamples, methods]: the compared means, then their bootstrap means, where there are some.
     """
 
@@ -142,11 +109,11 @@ class Comparison:
         ends = (round(float(end), DECIMALS) + 0.0 if isfinite(end) else None for end in self.measured)
         (measured, low, high), runs = ends, runs or self.runs
         seeds = tuple(sorted(set(seeds_of_runs(runs))))
-        return Verdict(verdict=verdict, why=why, measured=measured, low=low, high=high, unit=self.unit, k=self.k,
-                       n=self.n, seeds=seeds, runs=runs)  # fmt: skip
+        return verdict_of(verdict, why, measured=measured, low=low, high=high, unit=self.unit, k=self.k, n=self.n,
+                          seeds=seeds, runs=runs)  # fmt: skip
 
 
-def judge_comparisons(comparisons: Sequence[Comparison], unlike_paper: str = "", incomplete: str = "") -> Verdict:
+def judge_all(comparisons: Sequence[Comparison], unlike_paper: str = "", incomplete: str = "") -> Verdict:
     """Return the verdict on a claim that holds only if all of these comparisons support it; a single one can refute it.
 
     The verdict shows one comparison: the one that refutes the claim most clearly if any does, else the one with the
@@ -193,57 +160,11 @@ def directional(support: Effect, unlike_paper: str = "", incomplete: str = "", v
     return verdict, "; ".join(filter(None, (reason, why_unlike, incomplete)))
 
 
-class _Statement(BaseModel):
-    """The fields of a :data:`~.claims.Claim` that ``claims.json`` has beside those of its verdict."""
-
-    id: str
-    also: tuple[str, ...]
-    place: str
-    kind: str
-    says: str
-    headline: bool
-    printed: tuple[str, ...]
-
-
-class JudgedClaim(Verdict, _Statement):
-    """A claim with its verdict."""
-
-
-class Ledger(BaseModel):
-    """The contents of ``claims.json``: the scale of the experiment (``tier``), ``marks`` (words on the tier and the
-    origin of the cases), ``decoding``, ``judges`` (sentences about who judged the diagnoses), a ``headline`` with the
-    ``counts`` by verdict (:func:`count_verdicts`), and the ``claims``."""
-
-    model_config = ConfigDict(hide_input_in_errors=True)
-
-    tier: str | None
-    marks: str = ""
-    decoding: str = ""
-    judges: tuple[str, ...] = ()
-    headline: str
-    counts: dict[str, int]
-    claims: list[JudgedClaim]
-
-
-def count_verdicts(claims: Sequence[JudgedClaim]) -> tuple[str, dict[str, int]]:
+def count_verdicts(claims: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, int]]:
     """Count claims by verdict. Returns a headline (``443 claims: 73 measured, ...``), and the counts in the order of
     the page."""
-    counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in claims)
+    counted = Counter(UNDECIDABLE if claim["kind"] == UNDECIDABLE else claim["verdict"] for claim in claims)
     sums = {name: sum(counted[verdict] for verdict in verdicts) for name, verdicts in _SUMS.items()}
     headline = f"{len(claims)} claims: " + ", ".join(f"{n} {name}" for name, n in sums.items() if n)
     # Verdicts that are not in COUNTED, if there are any, come last.
     return headline, {name: counted[name] for name in (*COUNTED, *counted)}
-
-
-def read_ledger(settings: Settings, path: Path) -> Ledger | None:
-    """Read ``claims.json``; returns None where there is none. Raises ProvenanceError for a file that is no ledger, and
-    for one of another tier (scale of the experiment) than the settings."""
-    if not path.exists():
-        return None
-    try:
-        ledger = Ledger.model_validate_json(path.read_bytes())
-    except ValueError as error:
-        raise ProvenanceError(f"{path}: no ledger of claims ({error}); remove it and run `snakemake --cores all "
-                              "claims`") from error  # fmt: skip
-    check_tier(settings, path, ledger.tier)
-    return ledger
