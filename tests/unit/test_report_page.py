@@ -268,7 +268,7 @@ def test_a_diverged_seed_stands_beside_the_answer(results, tmp_path):
     path.write_text('{"step": 9, "seconds": 1.0, "tokens": 1, "diverged": true}\n')
     answers, tables = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     said = "cdpr-seed1 diverged at step 9"
-    assert len(answers) == 6 and all(f" {said}: evaluated with the weights before." in a.sentence for a in answers)
+    assert len(answers) == 6 and all(f" {said}: evaluated with the weights before." in a["sentence"] for a in answers)
     assert any("cdpr-seed1 at step 9" in note for note in tables[0].notes)
     source = write(results, tmp_path)
     assert source.index(said) < source.index('id="accuracy_against_cost"')
@@ -306,10 +306,10 @@ def test_the_answer_says_what_the_intervals_show(results, right, cost, short, ve
         write_run(results, f"cdpr-seed{seed}", "mimic_iv", right, cost)
         write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
     answers, tables = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
-    assert re.fullmatch(short, answers[0].short)
+    assert re.fullmatch(short, answers[0]["short"])
     same_accuracy = 0 if right == 5 else 2
-    assert f" Seeds with the same sign: 2, {same_accuracy} and 2 of 2." in answers[0].sentence
-    assert len(answers) == 6 and "the policy it started from (warm-started tiny policy)" in answers[2].question
+    assert f" Seeds with the same sign: 2, {same_accuracy} and 2 of 2." in answers[0]["sentence"]
+    assert len(answers) == 6 and "the policy it started from (warm-started tiny policy)" in answers[2]["question"]
     change = tables[1].rows[0]
     assert tuple(change[f"{name}_mark"] for name in ("accuracy", "aec", "utility")) == verdicts
 
@@ -319,7 +319,7 @@ def test_the_answer_counts_the_seeds_that_agree_with_the_mean(results):
         write_run(results, f"cdpr-seed{seed}", "mimic_iv", right, 10.0)
         write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
     answers, _ = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
-    assert " Seeds with the same sign: 1, 1 and 2 of 2." in answers[0].sentence
+    assert " Seeds with the same sign: 1, 1 and 2 of 2." in answers[0]["sentence"]
 
 
 def test_what_is_missing_is_a_labelled_hole(tmp_path):

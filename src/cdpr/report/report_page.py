@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from .. import escape
@@ -57,7 +57,7 @@ def write_report(settings: Settings, job: Job) -> None:
     # The answers in words, and the tables below them.
     answers, tables = headline(results, results.decodings[0])
     # The first answer is in-domain, against the first rival.
-    job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
+    job.tags["says"] = "{heading}: {question} {short}.".format_map(answers[0])
     chapters: dict[str, list[dict[str, Any]]] = {}
     for entry in job.page:
         chapters.setdefault(entry.chapter, []).append(records.picture_or_tables(entry))
@@ -207,22 +207,12 @@ def anchor(name: str, dataset: str = "") -> str:
 # The answer on top
 
 
-class Answer(NamedTuple):
-    """Whether our method is better than one rival, on the data named by ``place``: ``short`` is the answer to the
-    ``question``, and ``sentence`` gives the numbers."""
-
-    place: str
-    question: str
-    short: str
-    sentence: str
-
-
-def headline(results: Results, decoding: str) -> tuple[list[Answer], list[Table]]:
+def headline(results: Results, decoding: str) -> tuple[list[Row], list[Table]]:
     """Answer whether CDPR's utility is higher than that of each of :data:`RIVALS`, in-domain and on average over data
     sets.
 
     Returns the answers, and two tables with rows for each of :data:`PLACES`: the results of all methods, and CDPR minus
-    each rival.
+    each rival. The answers are the rows of the second table with the texts of :func:`_answer`.
     """
     ours = results.method(OURS)
     rivals = [method for name in RIVALS for method in results.methods if method.name == name]
@@ -230,25 +220,24 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], list[Table]
               for place, label in PLACES.items() for method in (ours, *rivals)]  # fmt: skip
     pairs = list(itertools.product(PLACES, rivals))
     changes = comparisons.compare_pairs(results, [(ours, rival, place) for place, rival in pairs], decoding)
-    answers = []
     for (place, rival), change in zip(pairs, changes, strict=True):
-        answers.append(_answer(results, PLACES[place], rival, change))
+        change |= _answer(results, rival, change)
         change |= {"label": f"{change['label']} − {change['second']}", "heading": PLACES[place]}
     tables = {"levels": levels, "changes": changes}
-    return answers, [layout.table(results.settings, f"report_page.{name}", rows, remarks=results.divergence_notes())
+    return changes, [layout.table(results.settings, f"report_page.{name}", rows, remarks=results.divergence_notes())
                      for name, rows in tables.items()]  # fmt: skip
 
 
-def _answer(results: Results, place: str, rival: Method, change: Row) -> Answer:
-    """Say in words whether our method's utility is higher than that of ``rival`` on the data that ``place`` names.
-    ``change`` has the differences, ours minus the rival's. If it has instead the reason why there are none, the answer
-    is ``Not known``."""
+def _answer(results: Results, rival: Method, change: Row) -> dict[str, str]:
+    """Say in words whether our method's utility is higher than that of ``rival``: ``short`` is the answer to the
+    ``question``, and ``sentence`` gives the numbers. ``change`` has the differences, ours minus the rival's. If it has
+    instead the reason why there are none, the answer is ``Not known``."""
     than = rival.label
     if rival.name == "warm_start":
         than = f"the policy it started from ({rival.label[0].lower()}{rival.label[1:]})"
     question = f"Is the utility of {change['label']} higher than that of {than}?"
     if "reason" in change:
-        return Answer(place, question, "Not known", f"{change['reason']}.")
+        return {"question": question, "short": "Not known", "sentence": f"{change['reason']}."}
     texts = {metric.header: comparisons.difference_text(change, metric) for metric in SHOWN}
     sentence = f"Ours minus theirs: {'; '.join(map(' '.join, texts.items()))}."
     seeds = len(change["accuracy_by_seed"])
@@ -258,7 +247,6 @@ def _answer(results: Results, place: str, rival: Method, change: Row) -> Answer:
         sentence += " Seeds with the same sign: {}, {} and {} of {}.".format(*same_sign, seeds)
     if diverged := "; ".join(results.divergences(dict.fromkeys(run for run, _ in change["runs"]))):
         sentence += f" {diverged}: evaluated with the weights before."
-    if change["void"]:
-        return Answer(place, question, f"Open: {change['void']}", sentence)
     answer, *others = (WORDS[metric][change[f"{metric.name}_mark"]] for metric in SHOWN)
-    return Answer(place, question, f"{answer}, by {texts[UTILITY.header]}; {', '.join(others)}", sentence)
+    short = f"{answer}, by {texts[UTILITY.header]}; {', '.join(others)}"
+    return {"question": question, "short": f"Open: {change['void']}" if change["void"] else short, "sentence": sentence}
