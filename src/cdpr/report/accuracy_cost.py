@@ -137,7 +137,7 @@ START, OUTCOME_ALONE = "immediate", "grpo"
 AREA_USD = (20.0, 60.0)  # curves are compared by their mean accuracy between these costs
 
 
-class Frontiers:
+class Frontiers(Results):
     """The curves of all training rules; ``curves`` maps the label of each to the methods that are its points.
 
     The samples of a curve are an array [1 + resamples, points, 2] of accuracy (a fraction) and cost (USD): first the
@@ -146,15 +146,13 @@ class Frontiers:
     """
 
     def __init__(self, settings: Settings, folder: Path):
-        self.settings = settings
-        self.results = Results(settings, folder, methods.frontier_methods(settings))
-        self.start = self.results.method(START)
-        # Every other method is a point of the curve with its label.
+        super().__init__(settings, folder, methods.frontier_methods(settings))
+        # Every method but the one at which all curves begin is a point of the curve with its label.
         self.curves: dict[str, list[Method]] = {}
-        for method in self.results.methods:
-            if method is not self.start:
+        for method in self.methods:
+            if method.name != START:
                 self.curves.setdefault(method.label, []).append(method)
-        self.samples = cache(self._compute_samples)  # each curve is compared several times
+        self.curve_samples = cache(self._compute_samples)  # each curve is compared several times
 
     def _compute_samples(self, label: str, dataset: str, decoding: str) -> np.ndarray:
         """Return the samples of a curve, whose first point is the agent that diagnoses at once. For every point only
@@ -162,17 +160,17 @@ class Frontiers:
         curve = self.curves[label]
         # Raises NotMeasured for every missing run, also of seeds that `with_common_seeds` would drop.
         for method in curve:
-            self.results.rows(method, dataset, decoding)
-        points = with_common_seeds([self.start, *curve])
-        samples = self.results.samples(points, dataset, decoding)  # [1 + resamples, points, all metrics]
+            self.rows(method, dataset, decoding)
+        points = with_common_seeds([self.method(START), *curve])
+        samples = self.samples(points, dataset, decoding)  # [1 + resamples, points, all metrics]
         return samples[:, :, [list(METRICS).index(name) for name in ("accuracy", "aec")]]
 
     def variant_samples(self, variant: str, dataset: str, decoding: str) -> np.ndarray:
         """Return the samples [1 + resamples, 2] of accuracy and cost of one variant, a point of the curve with its
         label. Raises NotMeasured where a run of the curve is missing."""
-        label = self.results.method(variant).label
+        label = self.method(variant).label
         names = [START, *(method.name for method in self.curves[label])]  # of the points, in their order
-        return self.samples(label, dataset, decoding)[:, names.index(variant)]
+        return self.curve_samples(label, dataset, decoding)[:, names.index(variant)]
 
 
 def accuracy_at(samples: np.ndarray, costs: np.ndarray) -> np.ndarray:
@@ -209,8 +207,8 @@ def compare_curve(frontiers: Frontiers, label: str, dataset: str, decoding: str)
     Where something was not measured, the row has only the ``reason``.
     """
     try:
-        curve = frontiers.samples(label, dataset, decoding)
-        our_curve = frontiers.samples(frontiers.results.method(OURS).label, dataset, decoding)
+        curve = frontiers.curve_samples(label, dataset, decoding)
+        our_curve = frontiers.curve_samples(frontiers.method(OURS).label, dataset, decoding)
         ours = frontiers.variant_samples(OURS, dataset, decoding)
         grpo = frontiers.variant_samples(OUTCOME_ALONE, dataset, decoding)
     except NotMeasured as error:
@@ -231,15 +229,14 @@ def sheet_frontier(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of all training rules at matched cost on every data set, from the results in
     ``folder``. The CSV also has every point of every curve. Raises as :class:`Results` does."""
     frontiers = Frontiers(settings, folder)
-    results = frontiers.results
-    words: dict[str, Any] = {"remarks": results.notes(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
+    words: dict[str, Any] = {"remarks": frontiers.notes(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
     tables, csv_rows = [], []
-    for decoding in results.decodings:
+    for decoding in frontiers.decodings:
         rows = []
         for dataset, dataset_label in DATASETS.items():
             for label, points in frontiers.curves.items():
                 names = {"decoding": decoding, "dataset": dataset, "rule": label}
-                csv_rows += [results.summary(method, dataset, decoding) | names | {"variant": method.name}
+                csv_rows += [frontiers.summary(method, dataset, decoding) | names | {"variant": method.name}
                              for method in points]  # fmt: skip
                 row = names | {"label": label, "heading": f"{dataset_label} ({domain(dataset)})"}
                 row |= compare_curve(frontiers, label, dataset, decoding)
@@ -255,10 +252,10 @@ def plot_frontier(settings: Settings, job: Job) -> None:
     curve with a point per weight of a right diagnosis, each with 95% intervals over seeds and cases. Dotted lines mark
     CDPR's cost and half of GRPO's."""
     frontiers = Frontiers(settings, job.inputs["results"])
-    decodings = frontiers.results.decodings
-    with style.drawing(7.2, 0.9 + 2.5 * len(decodings), job.out) as figure:
-        grid = figure.subplots(len(decodings), len(DATASETS), sharey=True, squeeze=False)
-        for panels, decoding in zip(grid, decodings, strict=True):
+    rows = len(frontiers.decodings)
+    with style.drawing(7.2, 0.9 + 2.5 * rows, job.out) as figure:
+        grid = figure.subplots(rows, len(DATASETS), sharey=True, squeeze=False)
+        for panels, decoding in zip(grid, frontiers.decodings, strict=True):
             for panel, dataset in zip(panels, DATASETS, strict=True):
                 _draw_frontiers(panel, frontiers, dataset, decoding)
                 panel.set_title(style.panel_title(settings, dataset, separator="\n") + f", {decoding}")
@@ -267,7 +264,7 @@ def plot_frontier(settings: Settings, job: Job) -> None:
             panel.set_xlabel("average cost per case (USD)")
         style.draw_legend_above(figure, grid[0, 0], 4, columnspacing=1.5)
         bars = "bars: 95% intervals over seeds and cases; dotted: the cost of CDPR, and half that of GRPO"
-        style.write_notes(figure, settings, [bars, *frontiers.results.notes()])
+        style.write_notes(figure, settings, [bars, *frontiers.notes()])
 
 
 def _draw_frontiers(panel: style.Axes, frontiers: Frontiers, dataset: str, decoding: str) -> None:
@@ -276,7 +273,7 @@ def _draw_frontiers(panel: style.Axes, frontiers: Frontiers, dataset: str, decod
     highest_cost = 1.0
     for label, curve in frontiers.curves.items():
         try:
-            samples = frontiers.samples(label, dataset, decoding)
+            samples = frontiers.curve_samples(label, dataset, decoding)
         except NotMeasured:
             continue
         # Without the first point, which all curves share. Each point has an array [1 + resamples, 2].

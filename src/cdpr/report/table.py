@@ -139,16 +139,16 @@ class Table:
     def _marks(self) -> dict[tuple[int, str], Mark]:
         """The marks of the best and second-best values, by row and key of the column. A row, a dict, cannot be a key:
         its ``id`` is. A column is marked where at least two rows have a value."""
-        marks_by_cell: dict[tuple[int, str], Mark] = {}
+        marks: dict[tuple[int, str], Mark] = {}
         for column in self.columns:
-            # The values are ranked as they are printed: times the factor, and rounded.
-            values = {id(row): column.factor * row[column.key] for row in self.rows
+            # The values are ranked as they are printed, times the factor and rounded, so equal texts share a mark.
+            values = {id(row): round(column.factor * row[column.key], column.decimals or 0) for row in self.rows
                       if row.get("learned") and isinstance(row.get(column.key), float)}  # fmt: skip
-            if column.marked and len(values) > 1:
-                ranked = marks(values, column.decimals or 0, higher_is_better=column.higher_is_better)
-                shown = ("best", "second")[: column.marked]
-                marks_by_cell |= {(row, column.key): mark for row, mark in ranked.items() if mark in shown}
-        return marks_by_cell
+            if len(values) > 1:
+                ranked = sorted(set(values.values()), reverse=column.higher_is_better)[: column.marked]
+                mark_of: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
+                marks |= {(row, column.key): mark_of.get(value, "") for row, value in values.items()}
+        return marks
 
 
 @dataclass(frozen=True)
@@ -208,15 +208,6 @@ def to_latex(table: Table) -> str:
     tags = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
             "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
     return escape.environment(table_templates, **tags).get_template("table.tex").render(table=table)
-
-
-def marks(values: Mapping[Any, float | None], decimals: int, *, higher_is_better: bool) -> dict[Any, Mark]:
-    """Rank values by name. Returns ``best``, ``second`` or an empty text for each name whose value is not None. Values
-    are rounded to ``decimals`` first, so values that are printed alike share a mark."""
-    rounded = {name: round(value, decimals) for name, value in values.items() if value is not None}
-    ranked = sorted(set(rounded.values()), reverse=higher_is_better)
-    mark_of: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
-    return {name: mark_of.get(value, "") for name, value in rounded.items()}
 
 
 def interval(mean: float, low: float, high: float, decimals: int | None = 2, *, signed: bool = False) -> str:

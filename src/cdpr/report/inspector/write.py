@@ -11,7 +11,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -106,12 +105,7 @@ def _write_dataset(
     runs = [run for run in settings.inspector.runs if not why_unfit(settings, run, dataset)]
     evaluations = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
     check_provenance(settings, evaluations.values())
-    cases = {case.note_id: case for case in iterate_records(path, "test")}
-    # The cases whose decisions get credit and the oracle's opinion.
-    chosen = {case.note_id for case in chosen_cases(settings, path)}
-    credentialed = any(case.credentialed for case in cases.values())
-    environment = open_environment(settings, credentialed=credentialed)
-    oracle = Oracle(settings, dataset) if is_synthetic(settings, dataset) else None
+    view = DatasetView(settings, dataset, path, rated)
     # First a script for the episodes of each run, then one for the cases themselves.
     entries = []
     for run, evaluation in evaluations.items():
@@ -121,33 +115,14 @@ def _write_dataset(
         credit_path = credit_file(results, run, dataset)
         credit = {case.case: case for case in read_credit(credit_path)} if credit_path.exists() else {}
         whole_record = agent_class(agent_entry(settings, run)).whole_record
-        view = View(settings, environment, cases, credit, chosen, oracle, rated, whole_record)
-        episodes = asyncio.run(view.episodes(read_rows(evaluation)))
+        episodes = asyncio.run(view.episodes(read_rows(evaluation), credit, whole_record))
         name = f"data/{run}.{dataset}"
         write_data(folder, name, episodes)
         decisions = sum(len(episode["steps"]) for episode in episodes)
-        entries.append({"run": run, "dataset": dataset, "data": name, "workups": len(episodes),
-                        "credited": len(credit), "decisions": decisions, "credentialed": credentialed})  # fmt: skip
-    write_data(folder, f"data/{dataset}", _case_fields(settings, cases, chosen))
+        entries.append({"run": run, "dataset": dataset, "data": name, "workups": len(episodes), "decisions": decisions,
+                        "credited": len(credit), "credentialed": view.credentialed})  # fmt: skip
+    write_data(folder, f"data/{dataset}", view.case_fields())
     return entries
-
-
-def _case_fields(settings: Settings, cases: Mapping[str, CaseRecord], chosen: Collection[str]) -> dict[str, Fields]:
-    """Return the cases as JSON values, by the names that the site shows. Where the site must not show the texts of a
-    case, its id and diagnosis are pseudonyms, and beside them is only whether it was ``chosen``."""
-    by_name: dict[str, Any] = {}
-    for case in cases.values():
-        fields: Fields = {"gold": show_text(settings, case, case.diagnosis_results)}
-        if case.note_id in chosen:
-            fields["chosen"] = True
-        if is_readable(settings, case):
-            exam_name, results = exam_names(case), case.key_pertinent_results_dict
-            fields["summary"] = case.case_summary
-            fields["results"] = {exam_name(exam): text for exam, text in results.items()}
-            if case.credentialed:
-                fields["digest"] = public_text(settings, case, case.note_id)  # the pseudonym that other results show
-        by_name[show_text(settings, case, case.note_id)] = fields
-    return by_name
 
 
 def write_data(folder: Path, name: str, content: Any) -> None:
@@ -158,45 +133,65 @@ def write_data(folder: Path, name: str, content: Any) -> None:
     write_text(folder / f"{name}.js", f"inspector.take({json.dumps(name)},{script(rounded)});\n")
 
 
-# The episodes of a run
+# A data set, and the episodes of a run on it
 
 
-@dataclass(frozen=True)
-class View:
-    """What is needed to show the episodes of one run on one data set.
+class DatasetView:
+    """One data set as the site shows it, read from the file ``path`` of its cases.
 
-    - ``cases``: the cases by id; ``credit``: process rewards with the continuations behind them, by id of the case.
-    - ``oracle``: judges decisions on the cases with the ids ``chosen`` (None: the model behind the cases is not known).
+    - ``cases``: the test cases by id; ``chosen``: the ids of those whose decisions get credit and the oracle's opinion.
+    - ``oracle``: judges decisions on the chosen cases (None: the model behind the cases is not known).
     - ``rated``: digests of the states on which the raters of the expert study scored decisions.
-    - ``whole_record``: whether the agent sees the whole record at once, and so takes no decisions.
     """
 
-    settings: Settings
-    environment: DiagnosticEnvironment
-    cases: Mapping[str, CaseRecord]
-    credit: Mapping[str, CreditedCase]
-    chosen: Collection[str]
-    oracle: Oracle | None
-    rated: Collection[str]
-    whole_record: bool
+    def __init__(self, settings: Settings, dataset: str, path: Path, rated: Collection[str]):
+        self.settings, self.rated = settings, rated
+        self.cases = {case.note_id: case for case in iterate_records(path, "test")}
+        self.chosen = {case.note_id for case in chosen_cases(settings, path)}
+        self.credentialed = any(case.credentialed for case in self.cases.values())
+        self.environment = open_environment(settings, credentialed=self.credentialed)
+        self.oracle = Oracle(settings, dataset) if is_synthetic(settings, dataset) else None
 
-    async def episodes(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
-        """Return the episodes of an evaluation's rows as JSON values. Raises InspectorError where a case is missing, or
-        where the environment does not answer the requests in an episode as it did in the evaluation."""
+    def case_fields(self) -> dict[str, Fields]:
+        """Return the cases as JSON values, by the names that the site shows. Where the site must not show the texts of
+        a case, its id and diagnosis are pseudonyms, and beside them is only whether it was ``chosen``."""
+        by_name: dict[str, Any] = {}
+        for case in self.cases.values():
+            fields: Fields = {"gold": show_text(self.settings, case, case.diagnosis_results)}
+            if case.note_id in self.chosen:
+                fields["chosen"] = True
+            if is_readable(self.settings, case):
+                exam_name, results = exam_names(case), case.key_pertinent_results_dict
+                fields["summary"] = case.case_summary
+                fields["results"] = {exam_name(exam): text for exam, text in results.items()}
+                if case.credentialed:  # the pseudonym that other results show
+                    fields["digest"] = public_text(self.settings, case, case.note_id)
+            by_name[show_text(self.settings, case, case.note_id)] = fields
+        return by_name
+
+    async def episodes(
+        self, rows: Iterable[EvaluationRow], credit: Mapping[str, CreditedCase], whole_record: bool
+    ) -> list[Fields]:
+        """Return the episodes of an evaluation's rows as JSON values. ``credit`` has process rewards with the
+        continuations behind them, by id of the case; ``whole_record`` says that the agent sees the whole record at
+        once, and so takes no decisions. Raises InspectorError where a case is missing, or where the environment does
+        not answer the requests in an episode as it did in the evaluation."""
         # Rows may name cases by pseudonyms.
         cases = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
         episodes = []
         for row in rows:
             if row.note_id not in cases:
                 raise InspectorError(f"case {row.note_id} was evaluated and is not among the cases; evaluate again")
-            episodes.append(await self._episode(cases[row.note_id], row))
+            case = cases[row.note_id]
+            episodes.append(await self._episode(case, row, credit.get(case.note_id), whole_record))
         return episodes
 
-    async def _episode(self, case: CaseRecord, row: EvaluationRow) -> Fields:
+    async def _episode(
+        self, case: CaseRecord, row: EvaluationRow, credit: CreditedCase | None, whole_record: bool
+    ) -> Fields:
         """Return one episode with its decisions as a JSON value. The decisions are replayed from the agent's replies,
         which are in the row or in the credit. Without replies, or for an agent that takes no decisions, the list of
         decisions is empty."""
-        credit = self.credit.get(case.note_id)
         if credit and row.decoding not in credit.decodings:
             credit = None
         # The credit of a case covers one episode per decoding; `index` is the number of this one.
@@ -204,7 +199,7 @@ class View:
         replies = credit.replies[index] if credit else row.replies
         fields = row.model_dump(include=_OF_ROW) | {
             "case": show_text(self.settings, case, case.note_id), "said": row.diagnosis, "steps": []}  # fmt: skip
-        if replies is None or self.whole_record:
+        if replies is None or whole_record:
             return fields
         episode = await replay(self.environment, case, replies, row.forced)
         if different := deviations(row, episode.effort()):
@@ -221,7 +216,7 @@ class _Decisions:
     """The decisions of one episode, which is number ``index`` of the episodes in ``credit`` (None: it has no
     credit)."""
 
-    def __init__(self, view: View, episode: Trajectory, credit: CreditedCase | None, index: int):
+    def __init__(self, view: DatasetView, episode: Trajectory, credit: CreditedCase | None, index: int):
         self.view, self.episode, self.credit, self.index = view, episode, credit, index
         self.settings, self.case = view.settings, episode.case
         self.exam_name = exam_names(self.case)
