@@ -44,7 +44,7 @@ from cdpr.report.methods import main_methods, pictured_methods, variant_method
 from cdpr.report.paper import printed_rows
 from cdpr.report.provenance import ProvenanceError
 from cdpr.report.results import Results, pair_runs
-from cdpr.report.table import Column, Table, interval, marks, number, to_csv, to_latex, to_markdown
+from cdpr.report.table import Column, Table, interval, number, to_csv, to_latex, to_markdown
 from cdpr.settings import labels_of, parse_settings
 from cdpr.settings.load import merge, restrict
 
@@ -199,9 +199,10 @@ def test_marks_are_among_learned_rows(made):
     assert cells["Utility-GRPO"][3:5] == ["**2.00**", "**20.00**"]
     assert cells["GRPO"][2] == "<ins>55.00</ins>"
     assert not any("**" in c or "<ins>" in c for c in cells["All-tests"] + cells["Zero-test"])
-    assert marks({"a": 1.001, "b": 1.004, "c": None, "d": 3.0}, 2, higher_is_better=False) == {
-        "a": "best", "b": "best", "d": "second",
-    }  # fmt: skip
+    column = Column("cost", "Cost", marked=2)
+    rows = [{"cost": value, "learned": True} for value in (1.001, 1.004, None, 3.0, 4.0)]
+    table = Table([column], [*rows, {"cost": 0.5}])  # the last row takes no part
+    assert [table.cell(row, column).mark for row in table.rows] == ["best", "best", "", "second", "", ""]
 
 
 def test_a_missing_evaluation_is_a_labelled_hole(results, tmp_path):

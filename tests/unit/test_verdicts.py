@@ -10,9 +10,8 @@ from test_claims import PAPER, SYNTHETIC, judged, results, write_evaluation, wri
 from toy import CALL_COUNTS
 
 from cdpr.evaluation.metrics import METRICS
-from cdpr.report.comparisons import outcome_of
 from cdpr.report.methods import TRAINED, Method
-from cdpr.report.results import Results
+from cdpr.report.results import Results, outcome_of
 from cdpr.settings.datasets import BENCHMARKS
 
 

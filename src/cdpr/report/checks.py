@@ -12,16 +12,16 @@ from ..evaluation.significance import agreement
 from ..settings import Settings, SettingsError
 from ..settings.datasets import controlled_name
 from ..settings.judging import TABLES
-from . import comparisons, layout
+from . import layout
 from .methods import DATASETS, Method, backbone, domain, judge_labels, leak_methods, main_methods, notices
 from .provenance import check_provenance
-from .results import NotMeasured, Results, evaluations_of
+from .results import ACCURACY, AEC, NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, number
 
 # Leak control: every agent on each benchmark, and on a variant of it without leaked diagnoses
 
 # The metrics of the table.
-_COMPARED = (comparisons.ACCURACY, comparisons.AEC)
+_COMPARED = (ACCURACY, AEC)
 
 
 def sheet_leak_control(settings: Settings, folder: Path) -> Sheet:

@@ -13,11 +13,11 @@ from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
 from ..evaluation.significance import detectable_difference
 from ..settings import Settings, job_of, labels_of, resolve_variant, variants
-from . import comparisons, layout, methods, paper
+from . import layout, methods, paper
 from .curves import read_curves
 from .methods import IN_DOMAIN, OURS, TRAINED, Method
-from .results import Results
-from .table import Column, Row, Sheet, Table
+from .results import ACCURACY, AEC, IN_DOMAIN_METRICS, UTILITY, Results, describe_changes
+from .table import Column, Row, Sheet, Table, add_prefix
 
 # Table 2: ablations
 
@@ -40,15 +40,15 @@ def sheet_ablations(settings: Settings, folder: Path) -> Sheet:
         levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
         # A row with a reason was not measured, so it has no tests.
         changes = [row if "reason" in row else row | _test_columns(row)
-                   for row in comparisons.compare_pairs(results, pairs, decoding)]  # fmt: skip
-        words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
+                   for row in results.compare_pairs(pairs, decoding)]  # fmt: skip
+        words["findings"] = describe_changes(changes, IN_DOMAIN_METRICS)
         for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
             tables.append(layout.table(settings, f"ablations.{table}", rows, decoding, **words))
         for level, change in zip(levels, [{}, *changes], strict=True):  # CDPR, the first, has no change
             variant = level["method"]
-            cells = comparisons.paper_cells(printed[variant], paper.METRICS) if variant in printed else {}
+            cells = paper.paper_cells(printed[variant], paper.METRICS) if variant in printed else {}
             names = {"variant": variant, "method": level["label"], "job": job_of(settings, variant)}
-            csv_rows.append(change | level | cells | names | comparisons.add_prefix("change_", change))
+            csv_rows.append(change | level | cells | names | add_prefix("change_", change))
     labels = labels_of(settings, "ablations")
     rows_of_paper = [row | {"ours": labels.get(variant)} for variant, row in printed.items()]
     tables.append(layout.table(settings, "ablations.paper", rows_of_paper))
@@ -109,15 +109,15 @@ def sheet_dynamic_vs_static(settings: Settings, folder: Path) -> Sheet:
     words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.notes()}
     tables, csv_rows = [], []
     for decoding in results.decodings:
-        (change,) = comparisons.compare_pairs(results, [(dynamic, static, IN_DOMAIN)], decoding)
+        (change,) = results.compare_pairs([(dynamic, static, IN_DOMAIN)], decoding)
         of_static = results.summary(static, IN_DOMAIN, decoding)
         of_dynamic = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
-        shown = (comparisons.ACCURACY, comparisons.AEC, comparisons.UTILITY)
-        words["findings"] = comparisons.describe_changes([change], shown)
+        shown = (ACCURACY, AEC, UTILITY)
+        words["findings"] = describe_changes([change], shown)
         tables.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
         tables.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
-        for row in (of_static, of_dynamic | comparisons.add_prefix("change_", change)):
-            csv_rows.append(row | comparisons.paper_cells(printed[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
+        for row in (of_static, of_dynamic | add_prefix("change_", change)):
+            csv_rows.append(row | paper.paper_cells(printed[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
     rows_of_paper = [printed[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
     tables.append(layout.table(settings, "dynamic_vs_static.paper", rows_of_paper))
     return layout.declared_sheet(settings, "dynamic_vs_static", tables, csv_rows)
@@ -160,11 +160,11 @@ def sheet_comparators(settings: Settings, folder: Path) -> Sheet:
     tables, csv_rows = [], []
     for decoding in results.decodings:
         levels = [summary_with_tokens(results, method, decoding) for method in results.methods]
-        changes = comparisons.compare_pairs(results, pairs, decoding)
-        words["findings"] = comparisons.describe_changes(changes, comparisons.IN_DOMAIN_METRICS)
+        changes = results.compare_pairs(pairs, decoding)
+        words["findings"] = describe_changes(changes, IN_DOMAIN_METRICS)
         tables.append(layout.table(settings, "comparators.levels", levels, decoding, **words))
         tables.append(layout.table(settings, "comparators.changes", changes, decoding, **words))
-        change_of = {row["method"]: comparisons.add_prefix("change_", row) for row in changes}
+        change_of = {row["method"]: add_prefix("change_", row) for row in changes}
         for row in levels:
             names = {"decoding": decoding, "variant": row["method"], "method": row["label"]}
             csv_rows.append(row | change_of.get(row["method"], {}) | _printed_units(row) | names)
@@ -189,7 +189,7 @@ def _printed_units(row: Row) -> Row:
     """Return the metrics of a row, with their intervals and deviations between seeds, in the units that tables print:
     accuracy in %. Values that the row lacks are left out."""
     factors = {f"{metric.name}{end}": metric.factor
-               for metric in comparisons.IN_DOMAIN_METRICS for end in ("", "_low", "_high", "_seed_sd")}  # fmt: skip
+               for metric in IN_DOMAIN_METRICS for end in ("", "_low", "_high", "_seed_sd")}  # fmt: skip
     return {column: factor * row[column] for column, factor in factors.items() if row.get(column) is not None}
 
 

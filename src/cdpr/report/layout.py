@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ..evaluation.metrics import METRICS
+from ..evaluation.metrics import METRICS, Metric
 from ..files import parse_yaml, shipped_text
 from ..settings import Settings
-from . import comparisons
 from .methods import tier_mark
+from .results import IN_DOMAIN_METRICS
 from .table import Column, Row, Sheet, Table
 
 
@@ -57,7 +57,7 @@ def _names(names: str | Sequence[str]) -> Sequence[str]:
     methods."""
     if not isinstance(names, str):
         return names
-    in_domain = [metric.name for metric in comparisons.IN_DOMAIN_METRICS]
+    in_domain = [metric.name for metric in IN_DOMAIN_METRICS]
     compared = [metric.name for metric in METRICS.values() if metric.compared]
     return {"all": list(METRICS), "in_domain": in_domain, "compared": compared}[names]
 
@@ -116,5 +116,20 @@ def _declared_columns(entry: str | dict[str, Any], words: Mapping[str, Any]) -> 
         return shared_columns(entry)
     if "metrics" in entry:
         metrics = [METRICS[name] for name in _names(entry["metrics"])]
-        return comparisons.interval_columns(**entry | {"metrics": metrics})
+        return interval_columns(**entry | {"metrics": metrics})
     return [Column(**entry | {"header": entry["header"].format(**words)})]
+
+
+def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False, marked: int = 0) -> list[Column]:
+    """Return a column per metric that shows its mean with its 95% interval.
+
+    With a ``prefix`` (``Δ``), which is put before the headers, the columns show differences, with their signs.
+    ``short`` takes the short headers of the main table. ``marked`` is how many of the best values are marked.
+    """
+    columns = []
+    for metric in metrics:
+        header = metric.short if short and metric.short else metric.header
+        columns.append(Column(metric.name, f"{prefix}{header} [95%]", decimals=metric.decimals, factor=metric.factor,
+                              signed=bool(prefix), interval=True, marked=marked,
+                              higher_is_better=metric.higher_is_better))  # fmt: skip
+    return columns

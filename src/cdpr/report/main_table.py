@@ -11,10 +11,10 @@ from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS, Metric
 from ..settings import Settings, SettingsError, model_of
 from ..settings.models import Prices
-from . import comparisons, layout, methods, paper
+from . import layout, methods, paper
 from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, main_methods, notices
-from .results import NotMeasured, Results, evaluations_of
-from .table import EMPTY, Column, Row, Sheet, Table
+from .results import NotMeasured, Results, describe_changes, evaluations_of
+from .table import EMPTY, Column, Row, Sheet, Table, add_prefix
 
 # Metrics: those that the main table shows for every data set, and those whose differences between methods are shown.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
@@ -84,7 +84,7 @@ def _main_row(results: Results, method: Method, decoding: str) -> Row:
     row: Row = {"label": method.label, "group": method.group, "learned": method.learned,
                 "seeds": len(method.runs) if method.learned else None}  # fmt: skip
     for dataset, summary in summaries.items():
-        row |= comparisons.add_prefix(f"{dataset}.", summary)
+        row |= add_prefix(f"{dataset}.", summary)
         if "reason" in summary:
             row |= {f"{dataset}.{metric}_text": "missing" if summary["missing"] else EMPTY for metric in METRICS}
     # The average, whose data sets are among these, is left out.
@@ -99,10 +99,10 @@ def _paired_table(results: Results, first: Method, second: Method, decoding: str
     """Return the table of differences between two methods, first minus second,: a row per data set.
     Holm's correction is over the McNemar tests of this table (data sets and seeds)."""
     pairs = [(first, second, dataset) for dataset in results.datasets]
-    changes = comparisons.compare_pairs(results, pairs, decoding)
+    changes = results.compare_pairs(pairs, decoding)
     return layout.table(
         results.settings, "main_table.paired", changes, decoding, pair=f"{first.label} against {second.label}",
-        names=f"{first.name}_{second.name}", findings=comparisons.describe_changes(changes, COMPARED),
+        names=f"{first.name}_{second.name}", findings=describe_changes(changes, COMPARED),
         judging=results.judging_notes(),
     )  # fmt: skip
 
@@ -127,7 +127,7 @@ def long_rows(results: Results) -> list[Row]:
     (not run, or reference policies, which are deterministic) have rows of the main decoding alone. ``paper_*`` is what
     the paper prints."""
     # The paper's Table 1, by its method and data set.
-    printed = {(row["method"], row["dataset"]): comparisons.paper_cells(row, paper.METRICS)
+    printed = {(row["method"], row["dataset"]): paper.paper_cells(row, paper.METRICS)
                for row in paper.printed_rows("main_results.csv", *paper.METRICS)}  # fmt: skip
     rows = []
     for decoding in results.decodings:

@@ -1,10 +1,12 @@
 """Numbers printed in the paper, read from ``workflow/paper/*.csv``."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..files import read_table
 from ..settings import project_folder
+from .table import Row, number
 
 # By column of the printed tables, the name of our metric.
 METRICS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
@@ -41,3 +43,9 @@ def sample_prices() -> dict[str, float]:
     from ..costs.price import load_catalogue
 
     return dict(load_catalogue().paper)
+
+
+def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:
+    """Return the columns ``names`` of a row of the paper as columns ``paper_<name>`` of a CSV, formatted with two
+    decimals; None where the paper prints nothing."""
+    return {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names}

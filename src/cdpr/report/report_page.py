@@ -20,14 +20,13 @@ from ..files import write_text
 from ..job import Job, PageEntry
 from ..records import KEY_TAG
 from ..settings import Settings
-from . import comparisons, layout, methods, templates
-from .comparisons import ACCURACY, AEC, UTILITY
+from . import layout, methods, templates
 from .data_card import FEWEST_PATIENTS
 from .documents import render
 from .ledger.page import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
 from .provenance import check_tier, read_record
-from .results import Results
+from .results import ACCURACY, AEC, UTILITY, Results, difference_text
 from .table import Row, Table
 
 # The methods with which ours is compared on top of the page; and the data sets on which they are compared, with their
@@ -219,7 +218,7 @@ def headline(results: Results, decoding: str) -> tuple[list[Row], list[Table]]:
     levels = [results.summary(method, place, decoding) | {"heading": label}
               for place, label in PLACES.items() for method in (ours, *rivals)]  # fmt: skip
     pairs = list(itertools.product(PLACES, rivals))
-    changes = comparisons.compare_pairs(results, [(ours, rival, place) for place, rival in pairs], decoding)
+    changes = results.compare_pairs([(ours, rival, place) for place, rival in pairs], decoding)
     for (place, rival), change in zip(pairs, changes, strict=True):
         change |= _answer(results, rival, change)
         change |= {"label": f"{change['label']} − {change['second']}", "heading": PLACES[place]}
@@ -238,7 +237,7 @@ def _answer(results: Results, rival: Method, change: Row) -> dict[str, str]:
     question = f"Is the utility of {change['label']} higher than that of {than}?"
     if "reason" in change:
         return {"question": question, "short": "Not known", "sentence": f"{change['reason']}."}
-    texts = {metric.header: comparisons.difference_text(change, metric) for metric in SHOWN}
+    texts = {metric.header: difference_text(change, metric) for metric in SHOWN}
     sentence = f"Ours minus theirs: {'; '.join(map(' '.join, texts.items()))}."
     seeds = len(change["accuracy_by_seed"])
     if seeds > 1:

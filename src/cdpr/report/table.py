@@ -210,6 +210,11 @@ def to_latex(table: Table) -> str:
     return escape.environment(table_templates, **tags).get_template("table.tex").render(table=table)
 
 
+def add_prefix(prefix: str, row: Row) -> Row:
+    """Return a copy of the row with a prefix before all its keys."""
+    return {f"{prefix}{key}": value for key, value in row.items()}
+
+
 def interval(mean: float, low: float, high: float, decimals: int | None = 2, *, signed: bool = False) -> str:
     """Format a mean with the ends of its interval: ``12.30 [10.10, 14.50]``."""
     return f"{number(mean, decimals, signed)} [{number(low, decimals, signed)}, {number(high, decimals, signed)}]"

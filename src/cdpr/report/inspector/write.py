@@ -19,7 +19,7 @@ from ...agents.build import agent_class, agent_entry
 from ...cases import CaseRecord, is_physical, iterate_records
 from ...credit.states import ActionKey
 from ...credit.states import action_of as credited_action
-from ...environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
+from ...environment import FinalDiagnosis, RequestTest, Step, Trajectory
 from ...environment.opening import open_environment
 from ...escape import script
 from ...evaluation.decision_credit import CreditedCase, Ending, chosen_cases, read_credit
@@ -119,8 +119,9 @@ def _write_dataset(
         name = f"data/{run}.{dataset}"
         write_data(folder, name, episodes)
         decisions = sum(len(episode["steps"]) for episode in episodes)
-        entries.append({"run": run, "dataset": dataset, "data": name, "workups": len(episodes), "decisions": decisions,
-                        "credited": len(credit), "credentialed": view.credentialed})  # fmt: skip
+        entries.append({"run": run, "dataset": dataset, "data": name, "workups": len(episodes),
+                        "credited": len(credit), "decisions": decisions,
+                        "credentialed": view.credentialed})  # fmt: skip
     write_data(folder, f"data/{dataset}", view.case_fields())
     return entries
 
