@@ -129,8 +129,8 @@ def _use_words_of_vocabulary(name: str) -> str:
     examination. A name of one examination is then changed by the rules ``rewritten``. These would swallow the second of
     two examinations, so a name that joins several is left as it is; :func:`_read_part` rewrites each part by
     itself."""
-    # Four tests ask whether a name is known: `knows` only as it is spelt; `_look_up` also without a side and in
-    # American spelling; `_read_by_name` also with its words in another order; `translate` whether it is LOINC's.
+    # Four tests ask whether a name is known: `knows` only as it is spelt; `_look_up` also without a side;
+    # `_read_by_name` also with its words in another order; `translate` whether it is LOINC's.
     name = _PATTERN.result.sub(" ", name).strip()
     name = _PATTERN.piped.sub(r"\1\3 (\2\4)", name)  # "Sodium - serum": "Sodium (serum)"
     name = _PATTERN.initials.sub(lambda match: re.sub("[. ]", "", match[0]), name)  # "C.B.C.": "CBC"
@@ -153,7 +153,6 @@ def _stands_alone(part: str) -> bool:
     """Whether one part of a joined name is an examination by itself. Techniques ("quant PCR"), specimens ("tissue") and
     kinds of cells only describe another part."""
     only_describes = words_of(part) <= _TECHNIQUES | _TARGETS | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
-    only_describes |= _PATTERN.mode.fullmatch(normalise(part)) is not None  # a mode such as "color Doppler"
     return not only_describes and not is_specimen(part) and bool(_read_by_name(part) or _find_imaging(part))
 
 
@@ -166,10 +165,10 @@ def _rewrite_name(name: str) -> str:
 
 
 def _look_up(name: str) -> Meaning | None:
-    """Look a name up in the list of known examinations: as it is, without a side ("left"), and in American spelling.
-    Returns the examination, or for the name of a quantity the examination that reports it; None for an unknown name and
-    for a physical examination."""
-    for spelling in dict.fromkeys((name, _PATTERN.side.sub(" ", name), _respell(name))):
+    """Look a name up in the list of known examinations: as it is, and without a side ("left"). Returns the examination,
+    or for the name of a quantity the examination that reports it; None for an unknown name and for a physical
+    examination."""
+    for spelling in (name, _PATTERN.side.sub(" ", name)):
         plain = normalise(spelling)
         term = examinations().spellings.get(plain)
         if term is not None and term.kind != "physical":
@@ -194,16 +193,15 @@ def _physical_kind(name: str) -> str:
 
 def _read_standard_name(name: str) -> Meaning:
     """Read a LOINC name. Returns the examination that one of its clinical names means, else one that reports it as a
-    quantity, else the meaning of the name after the rewriting rules of ``naming.yaml`` or of its closest clinical name,
-    each read as any other name is, else only its class."""
+    quantity, else the meaning of the closest clinical name after the rewriting rules of ``naming.yaml``, read as any
+    other name is, else only its class."""
     clinical, reporting = translate(name)  # names, the closest first
     if own := next(filter(None, map(_read_by_name, clinical)), None):
         return own
     if panel := next(filter(None, map(_read_by_name, reporting)), None):
         return replace(panel, how="analyte")
-    wordings = (wording for wording in (_rewrite_name(name), clinical[0]) if wording != name)
-    class_only = Meaning(kind=_class_in(clinical[0]) or "laboratory test", whole=False)
-    return next((found for found in map(_read, wordings) if found.terms), class_only)
+    found = _read(_rewrite_name(clinical[0]))
+    return found if found.terms else Meaning(kind=_class_in(clinical[0]) or "laboratory test", whole=False)
 
 
 def _read_by_name(name: str) -> Meaning | None:
@@ -222,8 +220,7 @@ def _find_imaging(name: str) -> Meaning | None:
     if not words or words & _PROCEDURES or compiled(_CLASSES["biopsy"]).search(_respell(name)):
         return None
     are_two = " + " in name and all(map(imaging_words, name.split(" + ")))
-    # Doppler is a mode of the ultrasound: where a region has no Doppler study, its plain ultrasound is meant.
-    study = _find_study(words, contrast, name) or _find_study(words - {"doppler"}, contrast, name)
+    study = _find_study(words, contrast, name)
     return Meaning((study,), "alias") if study and not are_two else None
 
 
@@ -321,9 +318,9 @@ def words_of(name: str) -> frozenset[str]:
     ``words_of("Levels of ANA antibodies")`` is ``{"ana", "antibody"}``.
     """
     words = frozenset(map(_plain_word, _respell(name).replace("+", " ").split())) - {""}
-    # "Anti-CCP", "CCP antibodies" and "CCP IgG" are all the antibody. In a body fluid "IgG" is a quantity of its own.
+    # "Anti-CCP", "CCP antibodies" and "CCP IgG" are all the antibody.
     target = words - _ANTIBODY
-    has_target = any(len(word) > 1 for word in target - BLOOD) and not target & (_FLUIDS | {"csf"})
+    has_target = any(len(word) > 1 for word in target - BLOOD)
     return target | {"antibody"} if has_target and words & _ANTIBODY else words
 
 
@@ -442,31 +439,17 @@ def _read_brackets(name: str) -> Meaning | None:
         return found and replace(found, whole=False)
     if not (within := _PATTERN.within.search(name)):
         return None
-    before, after = name[: within.start()], name[within.end() :]
-    # In "Electromyogram (EMG) and nerve conduction", two examinations, the brackets only abbreviate the first.
-    if _PATTERN.joint.match(after):
-        return _read_joined(f"{before} {after}")
-    return _read_brackets(f"{before} {after} ({within[1]})")  # with the brackets at the end
+    # With the brackets at the end.
+    return _read_brackets(f"{name[: within.start()]} {name[within.end() :]} ({within[1]})")
 
 
 def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
     """Read a ``name`` that consists of the words ``bare`` and, in brackets, ``remark``. This may be the specimen or
     form of the examination ("Glucose (urine)"), what the name abbreviates, or a remark. None where nothing fits."""
-    # "Coombs test (direct and indirect)" are two.
-    listed = [_read_by_name(f"{part} {bare}") for part in joined_parts(remark)]
-    terms = dict.fromkeys(term for found in listed if found for term in found.terms)
-    if len(terms) == len(listed) > 1:
-        return Meaning(tuple(terms), "alias")
-    in_both_orders = (f"{remark} {bare}", f"{bare} {remark}")
-    # A culture of the specimen in brackets is taken if it is known, but not a puncture of it, which is another class.
-    if _PATTERN.any_specimen.search(bare):
-        known = filter(None, map(_read_by_name, (*in_both_orders, bare)))
-        return next((one for one in known if one.term and _class_in(bare) == class_of(one.term)), None)
-    # The first wording that is an examination, else those that the brackets list: "Anemia labs (iron, ferritin)".
     is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
-    wordings = (*in_both_orders, bare, remark) if is_name else (*in_both_orders, bare)
+    wordings = (f"{remark} {bare}", f"{bare} {remark}", bare, *([remark] if is_name else ()))
     agreeing = (_check_axes(name, _read_by_name(wording) or _find_imaging(wording)) for wording in wordings)
-    found = next(filter(None, agreeing), None) or (_read_joined(remark) if is_name else None)
+    found = next(filter(None, agreeing), None)
     # In "Estrogen (Estradiol)" the brackets say which estrogen is meant.
     own = _look_up(remark) if words_of(remark) - _GENERIC - _ANTIBODY else None
     is_alike = own and own.term and found and found.term and class_of(own.term) == class_of(found.term)
@@ -478,8 +461,9 @@ def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
 
 def joined_parts(name: str) -> list[str]:
     """Split a name that joins several examinations: "CT + echocardiogram" gives ["CT", "echocardiogram"]. Any other
-    name is the only part."""
-    return list(filter(str.strip, _PATTERN.joint.split(name)))
+    name is the only part. A mode such as "color Doppler" is no part."""
+    parts = filter(str.strip, _PATTERN.joint.split(name))
+    return [part for part in parts if not _PATTERN.mode.fullmatch(normalise(part))]
 
 
 def _read_joined_known(name: str) -> Meaning | None:
@@ -495,21 +479,16 @@ def _read_joined(name: str) -> Meaning | None:
     """Read a name that joins several examinations: "CRP and ESR", "EMG/NCS". Each part must be understood, alone, with
     the specimen of the first part ("urine culture and sodium"), with the last word ("hip and knee X-ray"), or by its
     class. None for any other name."""
-    first, *others = joined_parts(name) or [""]
-    # A bare "antibody", as in "HBsAg and antibody", or a mode such as "color Doppler" belongs to the first part.
-    is_bare = lambda part: set() < words_of(part) <= _TARGETS or _PATTERN.mode.fullmatch(normalise(part))  # noqa: E731
-    parts = [first, *itertools.filterfalse(is_bare, others)]
-    if others and len(parts) == 1:
-        return _read(first)
-    # "Glucose, CSF" is one examination, not glucose and a puncture; so is "CMV (IgM & IgG)", joined within brackets.
+    parts = joined_parts(name)
+    if not 2 <= len(parts) <= _MOST_JOINED:
+        return None
+    # "Glucose, CSF" is one examination, not glucose and a puncture.
     last = _PATTERN.aside.sub("", parts[-1])
-    ends_in_specimen = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
-    aside = _PATTERN.aside.search(name)
-    if ends_in_specimen or not 2 <= len(parts) <= _MOST_JOINED or (aside and _PATTERN.joint.search(aside[1])):
+    if "," in name and (is_specimen(last) or words_of(last) <= BLOOD):
         return None
     # The last word that is no filler: in "hip and knee X-ray" it belongs to both parts.
     head = next((word for word in reversed(parts[-1].split()) if word.casefold() not in _FILLERS), "")
-    meanings = [_read_part(part, first, head) or Meaning(kind=_class_in(part)) for part in parts]
+    meanings = [_read_part(part, parts[0], head) or Meaning(kind=_class_in(part)) for part in parts]
     terms: dict[Term, set[str]] = {}  # by examination: its quantities that the name lists, "" for the whole
     for one in meanings:
         for term, quantity in zip(one.terms, one.quantities or [""] * len(one.terms), strict=True):
@@ -562,21 +541,17 @@ def _match_procedure(name: str) -> Meaning | None:
 
 
 def _match_any_specimen(name: str) -> Meaning | None:
-    """Read a culture, stain, antibody, ... with a specimen in its name, where all specimens have one billing code. A
-    culture of a specimen without a code of its own is the Bacterial Culture. None for any other name."""
+    """Read a culture, stain, antibody, ... with a specimen in its name, where all specimens have one billing code. None
+    for any other name."""
     words = words_of(name)
-    is_source = _PATTERN.source.fullmatch  # what is sampled: "wound", "throat"
     # The words of the name without its specimen, and without the "body" of "body fluid".
-    rest = frozenset(word for word in words - {"body"} if not names_specimen(word) and not is_source(word))
+    named = {word for word in words if names_specimen(word) or _PATTERN.source.fullmatch(word)}
+    rest = words - named - {"body"}
     # A rest such as "IgM" is not looked up: alone it would be the antibody, but in a fluid it is a quantity.
     found = _look_up_words(words_of(" ".join(sorted(rest))), name) if rest < words and not rest <= _ANTIBODY else None
     if found and found.term and found.how != "analyte" and _has_any_specimen(found.term):
         return replace(found, whole=False)
-    # A culture of a source that no known culture names has the code of "any other source".
-    if not normalise(name).endswith((" culture", " cultures")):
-        return None
-    sources = {word for known in _index_by_words() if "culture" in known for word in known - {"culture"}}
-    return None if words & sources else Meaning((examinations().terms["Bacterial Culture"],), "alias", whole=False)
+    return None
 
 
 def _match_target(name: str) -> Meaning | None:

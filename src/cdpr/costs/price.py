@@ -246,10 +246,8 @@ def map_costs(settings: Settings, job: Job) -> None:
     if "overrides" in job.inputs:
         catalogue = with_overrides(catalogue, job.inputs["overrides"])
         print(f"{job.inputs['overrides']}: {len(catalogue.overrides)} prices; rows without one are passed over")
-    counts, marks = (
-        Counter[str](),
-        set[bool](),
-    )  # cases by the examination that they have; whether they are credentialed
+    counts = Counter[str]()  # cases by the examination that they have
+    marks = set[bool]()  # whether they are credentialed
 
     def price_cases() -> Iterator[CaseRecord]:
         """Yield each record with its prices; meanwhile count the examinations, and note whether any case is
