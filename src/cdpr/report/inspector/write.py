@@ -146,6 +146,7 @@ class DatasetView:
     """
 
     def __init__(self, settings: Settings, dataset: str, path: Path, rated: Collection[str]):
+        """Read the cases, choose those that are judged, and open the environment that answers the requests again."""
         self.settings, self.rated = settings, rated
         self.cases = {case.note_id: case for case in iterate_records(path, "test")}
         self.chosen = {case.note_id for case in chosen_cases(settings, path)}

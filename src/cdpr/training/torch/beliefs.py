@@ -1,5 +1,5 @@
 """The two models of the training algorithm ``record_critic``. A reader turns a state into a belief, a distribution over
-a closed list of diagnoses. A critic predicts the value of each examination. Both take forward passes only; no token is
+a list of diagnoses. A critic predicts the value of each examination. Both take forward passes only; no token is
 sampled."""
 
 from collections import Counter
@@ -116,8 +116,8 @@ def cached_name_scores(
     # The contexts: their keys and values are cached.
     ids, is_token = _pad(contexts, device)
     cache = model.model(input_ids=ids, attention_mask=is_token, use_cache=True).past_key_values
-    bytes_of_token = sum(states.nbytes for layer in _layers(cache) for states in layer) / ids.numel()
-    size = min(_BRANCHES, max(1, int(_CACHE_BYTES / bytes_of_token / ids.shape[1])))
+    bytes_of_context = sum(states.nbytes for layer in _layers(cache) for states in layer) / len(contexts)
+    size = min(_BRANCHES, max(1, int(_CACHE_BYTES / bytes_of_context)))
     # Behind a branch come the last tokens of all stems but the empty one. Each attends to the shorter ones within it.
     stems = names.stems[1:]
     last_ids = torch.tensor([stem[-1] for stem in stems], dtype=torch.int64, device=device)

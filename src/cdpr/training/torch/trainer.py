@@ -2,7 +2,6 @@
 
 import gc
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +63,10 @@ class Trainer:
         self.samplers = [self.sampler]
         self.policy = run.make_agent(self.sampler)
         self.optimizer = AdamW(self.model.parameters(), run.settings.training.learning_rate)
-        context = Context(run.settings, run.environment, self.policy, self._load_frozen_policy, run.seed)
-        # What this engine alone can offer.
-        context = replace(context, cases=run.train, steps=run.steps, load_initial_model=self._load_model)
+        context = Context(
+            run.settings, run.environment, self.policy, self._load_frozen_policy, run.seed, run.train, run.steps,
+            self._load_model,
+        )  # fmt: skip
         self.algorithm = open_algorithm(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 

@@ -1,7 +1,8 @@
 """Rollouts with verl: the loop that runs one episode, the Ray actor that scores groups of episodes, and the buffer that
 keeps the order of a batch.
 
-A group is scored as soon as its last episode has ended, while the rollout servers still hold the policy's weights.
+A group is scored as soon as its last episode has ended, or with the whole batch where the algorithm needs it, while the
+rollout servers still hold the policy's weights.
 """
 
 import asyncio

@@ -7,7 +7,6 @@ process reads the cases from their own file, and a row of a batch has the index 
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +83,10 @@ class Session:
             return load_model(run.policy, device, run.settings.policy.model == "tiny")
 
         policy = make_agent(ModelSpec.of_rollouts(run.settings), client=client)
-        context = Context(run.settings, run.environment, policy, load_frozen_policy, run.seed)
-        return replace(context, cases=run.train, steps=run.steps, load_initial_model=load_initial_model)
+        return Context(
+            run.settings, run.environment, policy, load_frozen_policy, run.seed, run.train, run.steps,
+            load_initial_model,
+        )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4)
