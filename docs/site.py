@@ -148,7 +148,7 @@ def _rules() -> str:
     rows = [(f"`{name}`", by_stage.get(name) or _summary(stage.call), _codes(stage.options), _codes(stage.reads))
             for name, stage in stages.items()]  # fmt: skip
     return (
-        "# Rules\n\nMade from `rules/` and `src/cdpr/pipeline/stages.py`.\n\n## Targets\n\n"
+        "# Rules\n\nMade from `rules/` and `src/cdpr/pipeline/stages.yaml`.\n\n## Targets\n\n"
         "`snakemake --cores all TARGET` makes one of these.\n\n"
         + _table(("target", "makes"), *public)
         + "\n## Stages\n\nA stage is a subcommand of `cdpr`, which a rule runs, with one job for each value of its "

@@ -185,13 +185,19 @@ class Experiment:
         """The settings and hidden inputs (:mod:`.hidden_inputs`) that decide a job's outputs, as a dictionary for
         JSON. They are part of the run key."""
         entry = stage_of(stage)
-        return {**entry.parameters(self.settings_of(stage, options), options), **entry.hidden(self, options).values}
+        return {
+            **entry.parameters(self.settings_of(stage, options), options),
+            **entry.hidden_inputs(self, options).values,
+        }
 
     def code_roots(self, stage: str, options: Options) -> list[str]:
         """The modules at which a job's code begins: that of its stage, and those that it imports by a name in the
         settings. The code of the job is these and all that they import, directly or not."""
         entry = stage_of(stage)
-        return [entry.target(self.settings_of(stage, options)).partition(":")[0], *entry.hidden(self, options).modules]
+        return [
+            entry.target(self.settings_of(stage, options)).partition(":")[0],
+            *entry.hidden_inputs(self, options).modules,
+        ]
 
     def code(self, stage: str, options: Options) -> str:
         """The digest of a job's code, all that is reached from :meth:`code_roots`: 16 hexadecimal digits."""
@@ -269,6 +275,6 @@ def stage_of(name: str) -> Stage:
     """Look up the entry of a stage. Raises SettingsError where neither the table of stages nor ``cdpr.report`` has
     it."""
     if name not in STAGES:
-        raise SettingsError(f"there is no stage {name}: add it to the table in src/cdpr/pipeline/stages.py, or write a "
-                            f"function {name}(settings, job) in a module of src/cdpr/report")  # fmt: skip
+        raise SettingsError(f"there is no stage {name}: add it to src/cdpr/pipeline/stages.yaml, or write a function "
+                            f"{name}(settings, job) in a module of src/cdpr/report")  # fmt: skip
     return STAGES[name]
