@@ -33,6 +33,7 @@ from typing import Any
 # Only modules that load in milliseconds: every job starts here.
 from .. import __version__
 from ..escape import EscapingStream, terminal
+from ..files import parse_yaml, shipped_text
 from ..problems import explain
 from ..settings import Settings, SettingsError, generate, is_trained, load_settings
 from ..settings.datasets import DATASETS, IN_DOMAIN
@@ -55,10 +56,8 @@ _STAGE_EXAMPLE = "example: what its rule runs\n  snakemake --dry-run --printshel
 # candidate action, H their decisions before a diagnosis is forced.
 _COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16",
              "belief_gain": "Belief gain", "record_critic": "Record critic"}  # fmt: skip
-_Command = Callable[[argparse.Namespace], int | None]
-_Argument = tuple[tuple[str, ...], dict[str, Any]]
-# The function and the arguments of each command that is no stage.
-_COMMANDS: dict[str, tuple[_Command, tuple[_Argument, ...]]] = {}
+# The arguments of each command that is no stage, with their options for argparse's `add_argument`.
+_COMMANDS: dict[str, dict[str, dict[str, Any]]] = parse_yaml(shipped_text(__package__, "commands.yaml"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -126,7 +125,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"cdpr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
 
-    def add(name: str, call: _Command, summary: str | None, **more: Any) -> argparse.ArgumentParser:
+    def add(name: str, call: Callable, summary: str | None, **more: Any) -> argparse.ArgumentParser:
         """Add a subcommand that calls ``call``. ``summary`` is its line in the list of commands; ``more`` are further
         arguments of argparse, such as a longer ``description``."""
         command = commands.add_parser(name, help=summary, formatter_class=layout, **{"description": summary, **more})
@@ -146,27 +145,12 @@ def build_parser() -> argparse.ArgumentParser:
         for flag, text in (("--input", "files that it reads"), ("--output", "files that it writes, and its record")):
             command.add_argument(flag, nargs="+", default=[], metavar="NAME=PATH", help=f"{text}, as named in its rule")
         command.add_argument("--key", help="run key (default: computed)")
-    for name, (call, arguments) in _COMMANDS.items():
+    for name, arguments in _COMMANDS.items():
+        call = globals()[f"_{name}"]  # a function of this module
         command = add(name, call, call.__doc__)
-        for flags, options in arguments:
-            command.add_argument(*flags, **options)
+        for flag, options in arguments.items():
+            command.add_argument(flag, **options)
     return parser
-
-
-def _argument(*flags: str, **options: Any) -> _Argument:
-    """Describe an argument of a command, as for argparse's ``add_argument``."""
-    return flags, options
-
-
-def _command(*arguments: _Argument) -> Callable:
-    """Decorate the function ``_name`` to make it the subcommand ``name``; its docstring is the help."""
-
-    def register(call: _Command) -> _Command:
-        """Add the function to the commands."""
-        _COMMANDS[call.__name__.removeprefix("_")] = call, arguments
-        return call
-
-    return register
 
 
 def _load_experiment(args: argparse.Namespace) -> Experiment:
@@ -200,11 +184,6 @@ def _read_paths(flag: str, words: Sequence[str]) -> dict[str, list[str]]:
     return paths
 
 
-@_command(
-    _argument("folder", nargs="?", metavar="FOLDER", help="your cases (default: data.private.path)"),
-    _argument("--show-values", action="store_true", help="quote the values of credentialed cases"),
-    _argument("--template", metavar="NEW_FOLDER", help="write example files into a new folder instead"),
-)
 def _check_export(args: argparse.Namespace) -> int:
     """List everything that is wrong with a folder of your own cases; writes nothing."""
     from ..ingest.check import LAYOUT, check, write_template
@@ -224,7 +203,6 @@ def _check_export(args: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-@_command(_argument("files", nargs="+", metavar="FILE", help="exported forms (JSON), or folders of them"))
 def _check_ratings(args: argparse.Namespace) -> int:
     """List everything that is wrong with forms that raters sent back."""
     from ..study.ratings import report_returned
@@ -237,10 +215,6 @@ def _check_ratings(args: argparse.Namespace) -> int:
     return 0 if complete else 1
 
 
-@_command(
-    _argument("--run", default="cdpr-seed0", metavar="NAME", help="VARIANT-seedN (default: cdpr-seed0)"),
-    _argument("--init_policy", metavar="PATH", help="policy to start from (default: policy.model)"),
-)
 def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
     from ..training.verl.plan import write_plan
@@ -264,7 +238,6 @@ def _plan_training(args: argparse.Namespace) -> None:
     print(write_plan(settings, policy, Path(experiment.state) / "RUN_KEY", columns, runs), end="")
 
 
-@_command()
 def _rebuild_tracking(args: argparse.Namespace) -> None:
     """Bring the MLflow index up to date with all run.json files."""
     settings = _load_experiment(args).settings
@@ -275,7 +248,6 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
     print(f"{mlflow_index.tracking_uri(settings)}: {counts}")
 
 
-@_command()
 def _clean_state(args: argparse.Namespace) -> None:
     """Remove checkpoints and caches that belong to no job of this configuration."""
     experiment = _load_experiment(args)
@@ -284,11 +256,6 @@ def _clean_state(args: argparse.Namespace) -> None:
     print(f"removed {len(removed)} state folders of other configurations, kept {len(remaining)}")
 
 
-@_command(
-    _argument("action", choices=["export", "import"], help="write the archive, or read it"),
-    _argument("file", metavar="FILE", help="the archive (.zip)"),
-    _argument("--system", action="append", default=[], metavar="NAME", help="export only this agent's answers"),
-)
 def _recordings(args: argparse.Namespace) -> None:
     """Give recorded answers about open cases to others, or read theirs."""
     from ..llm.archive import run_export, run_import
@@ -297,13 +264,11 @@ def _recordings(args: argparse.Namespace) -> None:
     print(run_export(settings, args.file, args.system) if args.action == "export" else run_import(settings, args.file))
 
 
-@_command(_argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."))
 def _evaluate_served(args: argparse.Namespace) -> None:
     """Start the server of a model, run the episodes of all agents that use it, end the server."""
     evaluate_served(_load_experiment(args), args.name)
 
 
-@_command()
 def _spend(args: argparse.Namespace) -> None:
     """Show what was spent on language models."""
     from ..llm.spending import render_spent
@@ -312,13 +277,11 @@ def _spend(args: argparse.Namespace) -> None:
     print(render_spent(experiment.state, experiment.settings.calls.budget_usd))
 
 
-@_command()
 def _systems(args: argparse.Namespace) -> None:
     """List every row of the main table, what it takes, and what it still needs to run here."""
     print(systems.render(systems.systems(_load_experiment(args))))
 
 
-@_command()
 def _verify(args: argparse.Namespace) -> int:
     """Compare all results with the digests in their run.json: exit code 1 when one was edited or damaged."""
     results = Path(load_settings(*args.settings).paths.results)
@@ -329,7 +292,6 @@ def _verify(args: argparse.Namespace) -> int:
     return 1 if altered else 0
 
 
-@_command(_argument("result", metavar="RESULT", help="any file of the results, or its run.json"))
 def _why(args: argparse.Namespace) -> None:
     """Say which part of a result's run key has changed since it was made."""
     experiment = _load_experiment(args)
@@ -337,11 +299,6 @@ def _why(args: argparse.Namespace) -> None:
     print("\n".join(housekeeping.list_differences(experiment, record)) or "nothing has changed: this result is current")
 
 
-@_command(
-    _argument("--explain", metavar="KEY", help="what a setting does, or all settings of a section"),
-    _argument("--write", action="store_true", help="write the files"),
-    _argument("--check", action="store_true", help="check the files (default): exit code 1 when one is stale"),
-)
 def _config(args: argparse.Namespace) -> int:
     """Explain settings; write or check their schema and config/README.md."""
     outdated: list[str] = []
