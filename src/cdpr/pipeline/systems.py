@@ -1,12 +1,13 @@
 """What each row of the main table needs to run, and what is missing here (``cdpr systems``)."""
 
 import os
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import pipeline
 from ..agents.build import agent_entry
+from ..escape import environment
 from ..files import file_type
 from ..llm.model_folder import check_folder, refuse_code
 from ..llm.own_server import describe_missing_program
@@ -18,8 +19,6 @@ from ..settings.judging import ASKERS
 
 if TYPE_CHECKING:
     from .experiment import Experiment
-
-_WIDTH = 118  # characters of a line
 
 
 class System(NamedTuple):
@@ -174,36 +173,5 @@ def _missing_for_address(settings: Settings, key: str, name: str, address: str, 
 
 
 def render(rows: Sequence[System]) -> str:
-    """Write the rows as text, group by group, each with its model and what is missing."""
-    width = max(len(system.row) for system in rows)
-    indent = " " * (width + 13)  # the column of labels: behind the state (7), the row, and spaces (2 + 2 + 2)
-    wrap = textwrap.TextWrapper(_WIDTH, break_on_hyphens=False, break_long_words=False)
-    lines: list[str] = []
-    for group in dict.fromkeys(system.group for system in rows):
-        lines.append(group)
-        for system in (system for system in rows if system.group == group):
-            state = "not yet" if system.missing else "ready"
-            lines.append(f"  {state:<7}  {system.row:<{width}}  {system.label}")
-            for bullet, text in [("", _describe(system)), *(("- ", text) for text in system.missing)]:
-                wrap.initial_indent, wrap.subsequent_indent = indent + bullet, indent + " " * len(bullet)
-                lines += wrap.wrap(text)
-        lines.append("")
-    ready = sum(not system.missing for system in rows)
-    lines.append(f"{ready} of {len(rows)} rows can be run now. Prices are US dollars per million tokens.")
-    if ready < len(rows):
-        advice = ("What has a dash is missing. Settings such as models.NAME.KEY go into a YAML file of yours (models: "
-                  "{NAME: {KEY: ...}}), which every command takes as --configfile mine.yaml. Step by step: "
-                  "docs/how-to/run-baselines.md")  # fmt: skip
-        lines += textwrap.wrap(advice, _WIDTH)
-    return "\n".join(lines)
-
-
-def _describe(system: System) -> str:
-    """Describe the model of a row: its address, prices, licence and hardware. For a row without a model, name the row
-    of the paper for which it stands, if its label does not; empty where there is none."""
-    model = system.model
-    if model is None:
-        return f"stands for the paper's {system.paper}" if system.paper and system.paper not in system.label else ""
-    prices = model.prices
-    price = f"{prices.input:g} in, {prices.output:g} out ({prices.date})" if prices else ""
-    return "; ".join(filter(None, (model.id, model.where, price, model.licence, model.needs)))
+    """Write the rows as text, group by group, each with its model and what is missing (template ``systems.txt``)."""
+    return environment(pipeline).get_template("systems.txt").render(rows=rows).rstrip()
