@@ -5,7 +5,6 @@ import functools
 import inspect
 import json
 import re
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -13,16 +12,16 @@ from typing import Any, get_args, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from ..files import parse_yaml, shipped_text, write_text
+from .. import settings as templates
+from ..escape import environment
+from ..files import parse_yaml, write_text
 from .algorithms import algorithm_class, known_algorithms
 from .load import flatten, known_keys, unknown_key
 from .schema import REGISTRIES, Settings
 from .section import Section, SettingsError, declaration, is_section
 from .variants import value_at
 
-_WIDTH = 110  # characters of a line that --explain prints
 _OPTIONS = "training.options"  # the setting with the options of one algorithm
-_TABLE_HEAD = "| key | default | what it does |\n|---|---|---|"
 # The comment above a setting in the source of its class, and the name of the setting.
 _COMMENTED = re.compile(r"((?:^ *#: .*\n)+) *(\w+): ", re.MULTILINE)
 # What ``config/README.md`` calls Python's types.
@@ -68,7 +67,7 @@ def explain_key(name: str, settings: Settings) -> str:
     matches = {key: field for key, field in documented_fields().items() if key == name or key.startswith(f"{name}.")}
     if not matches:
         raise SettingsError(unknown_key(name.split(".")))
-    return "\n\n".join(_explain_field(key, field, settings) for key, field in matches.items())
+    return _render("explain.txt", matches, settings=settings, known=known_keys(), value_at=value_at).rstrip()
 
 
 def _describe_sections() -> list[type[Section]]:
@@ -116,50 +115,18 @@ def _write_schema() -> str:
 def _write_reference(demo: Mapping[str, Any]) -> str:
     """Write the text of ``config/README.md``: one table per section. ``demo`` has the values of ``config.yaml`` by
     dotted name, which the tables show where they differ from the defaults."""
-    fields, parts = documented_fields(), []
+    fields = documented_fields()
     sections = [name for name, field in fields.items() if is_section(field) or name == _OPTIONS]
-    for section in ("", *sections):  # "": the settings in no section
-        head = f"## `{section}`\n\n{_description(fields[section])}" if section else "## Top level"
-        own = {name: field for name, field in fields.items() if name.rpartition(".")[0] == section}
-        rows = [_table_row(name, field, demo) for name, field in own.items() if not is_section(field)]
-        parts.append("\n".join([head, "", _TABLE_HEAD, *rows]) if rows else head)
-    # `{tables}` in reference.md, the text around the tables, marks where they go.
-    return shipped_text(__package__, "reference.md").replace("{tables}", "\n\n".join(parts))
+    # "": the settings in no section
+    return _render("reference.md", fields, sections=["", *sections], demo=demo)
 
 
-def _explain_field(name: str, field: FieldInfo, settings: Settings) -> str:
-    """Write the paragraph that ``cdpr config --explain`` prints about the setting or section ``name``: its description,
-    and for a setting its value in ``settings``, default, type and source in the paper."""
-    lines = [textwrap.fill(_description(field), _WIDTH)]
-    if not is_section(field):
-        source = declaration(field)
-        if name in known_keys():  # else it is the option of an algorithm
-            lines.append(f"value    {_to_yaml(value_at(settings, name))}")
-        lines.append(f"default  {_to_yaml(field.get_default(call_default_factory=True))}")
-        lines.append(f"type     {_describe_type(field.annotation).replace('`', '')}")
-        if "paper" in source:
-            lines.append(f'paper    "{source["paper"].strip()}"')
-        if "decision" in source:
-            lines.append(f"decision {source['decision']} of docs/deviations.md")
-    return "\n".join([name, textwrap.indent("\n".join(lines), "  ")])
-
-
-def _table_row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
-    """Write the row of ``config/README.md`` about one setting: its name, default and other choices, and description.
-    ``demo`` has the values of ``config.yaml`` by dotted name; one that differs from the default is added."""
-    default = field.get_default(call_default_factory=True)
-    kind = _describe_type(field.annotation).removesuffix(" or empty")
-    # Literals show all choices; any other type is shown where the default does not tell it.
-    is_shown = kind.startswith("`") or default in (None, [], {})
-    choices = kind.split(", ") if is_shown else []
-    value = ", ".join(dict.fromkeys([f"`{_to_yaml(default)}`", *choices]))  # the default first and only once
-    if demo.get(name, default) != default:
-        value += f" (demo: `{_to_yaml(demo[name])}`)"
-    description, source = _description(field), declaration(field)
-    origin = "; ".join(source[part].strip() for part in ("paper", "decision") if part in source)
-    if origin:
-        description += f" *{origin}*"
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{name}`", value, description)) + " |"
+def _render(template: str, fields: Mapping[str, FieldInfo], **values: Any) -> str:
+    """Fill in a template of this package, which prints ``fields``, sections and settings by their dotted names. The
+    template can use the further ``values``, and these functions that describe a field or write a value."""
+    functions = {"declaration": declaration, "description": _description, "is_section": is_section,
+                 "describe_type": _describe_type, "to_yaml": _to_yaml}  # fmt: skip
+    return environment(templates).get_template(template).render(fields=fields, **functions, **values)
 
 
 def _description(field: FieldInfo) -> str:
