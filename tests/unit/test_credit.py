@@ -15,7 +15,7 @@ from cdpr.credit.process_reward import ProcessReward, action_value, baseline
 from cdpr.credit.scores import process_score, trajectory_score, weighted_rewards
 from cdpr.credit.states import build_tree, entropy, frequencies, select_states, top_candidates
 from cdpr.environment import Effort, Turn
-from cdpr.evaluation.decision_credit import Crediting
+from cdpr.evaluation.decision_credit import list_endings
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 from cdpr.settings.variants import resolve_variant
@@ -141,14 +141,13 @@ def test_scored_verdicts_without_a_further_decision_are_exact(case):
 
 @pytest.mark.parametrize("verdicts", ["drawn", "scored"])
 def test_the_value_of_a_candidate_is_the_mean_utility_of_its_listed_continuations(case, verdicts):
-    settings, env, made = process(verdicts=verdicts, horizon=1, select_all=True, cache={"scope": "batch"})
-    crediting = Crediting(settings, env, lambda temperature: ToyPolicy())
+    _, env, made = process(verdicts=verdicts, horizon=1, select_all=True, cache={"scope": "batch"})
     credit = made.open_group(group(env, ToyPolicy(), case), 0)
     asyncio.run(credit.score())
     corrects = set()
     for state, candidates in zip(credit.report.states, credit.candidates.values(), strict=True):
         for value, candidate in zip(state.candidates, candidates, strict=True):
-            if endings := list(crediting.endings(candidate)):
+            if endings := list(list_endings(made, candidate)):
                 assert value.value == pytest.approx(fmean(end.utility for end in endings))
                 corrects |= {end.correct for end in endings}
     assert corrects == {False, True} if verdicts == "drawn" else any(0 < correct < 1 for correct in corrects)

@@ -13,7 +13,6 @@ from toy import ToyPolicy, exact_value, problem
 
 from cdpr.evaluation.decision_credit import (
     SWEEPS,
-    VINE_CONTINUATIONS,
     CachedPolicy,
     assess,
     credit_every_state,
@@ -124,8 +123,8 @@ def test_the_whole_table(case, tmp_path):
     quality = asyncio.run(assess(settings, CountingPolicy(), cases))
     assert json.dumps(asyncio.run(assess(settings, CountingPolicy(), cases))) == json.dumps(quality)
     rows = {(row["estimator"], row["sweep"], row["value"]): row for row in quality["rows"]}
-    assert {("cdpr", key, value) for key, values in SWEEPS.items() for value in values} <= set(rows)
-    assert {("vineppo", "continuations", k) for k in VINE_CONTINUATIONS} <= set(rows)
+    assert {("cdpr", key, value) for key, values in SWEEPS["cdpr"].items() for value in values} <= set(rows)
+    assert {("vineppo", "continuations", k) for k in SWEEPS["vineppo"]["continuations"]} <= set(rows)
     defaults = [row for row in rows.values() if row["default"]]
     assert {row["value"] for row in defaults} == {3, 4, "uniform", "branching"} and len(
         {row["rmse"] for row in defaults}

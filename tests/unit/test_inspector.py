@@ -23,7 +23,7 @@ from toy import CALL_COUNTS, HastyPolicy, ToyPolicy, problem
 from cdpr.cases import CaseRecord, write_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.environment import State, case_seed, run_episode
-from cdpr.evaluation.decision_credit import CreditedCase, Crediting, read_credit
+from cdpr.evaluation.decision_credit import CreditedCase, Crediting, open_process, read_credit
 from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow, public_text
 from cdpr.job import Job
@@ -89,7 +89,8 @@ def made(
         evaluation = folder / "evaluations" / run / f"{DATASET}.jsonl"
         evaluation.parent.mkdir(parents=True)
         evaluation.write_text("".join(row.line() for row in rows))
-        crediting = Crediting(settings, environment, at_temperature)
+        policy = at_temperature(settings.training.temperature)
+        crediting = Crediting(settings, open_process(settings, environment, policy, policy), at_temperature)
         credited = asyncio.run(crediting.credit_cases(cases[:4], evaluation))
         file = credit_file(folder, run, DATASET)
         file.parent.mkdir(parents=True)

@@ -16,26 +16,26 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
-from ..credit.continuations import Continuation, Draws, group_advantages, state_values, step_advantages, whole_returns
+from ..credit.continuations import Draws, group_advantages, state_values, step_advantages, whole_returns
 from ..credit.process_reward import Candidate, GroupCredit, ProcessReward
 from ..credit.scores import StateCredit
 from ..credit.states import ActionKey, selection_reason
 from ..environment import Agent, DiagnosticEnvironment, Policy, State, Trajectory, Turn, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import ReturnOf, count_tests, utility
-from ..files import read_json_lines, write_gz, write_text
+from ..files import parse_yaml, read_json_lines, shipped_text, write_gz, write_text
 from ..job import Job
 from ..llm import ModelSpec
 from ..llm.guard import disclosure_tags
@@ -47,16 +47,8 @@ from .evaluate_agent import read_cases
 from .row import EvaluationRow, deviations, public_text, read_rows, replay
 
 SEED = 0  # of everything that is drawn here
-# The settings of CDPR that are changed, one at a time, each with the values that it takes.
-SWEEPS = {
-    "samples": (2, 4, 8, 16),
-    "continuations": (1, 2, 4, 8, 16),
-    "horizon": (0, 1, 2, 3, 5, 8),
-    "candidates": (2, 3, 4, 6),
-    "baseline": ("uniform", "policy_weighted", "leave_one_out"),
-    "cache.reuse_group": ("none", "branching", "every"),
-}
-VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)  # how many continuations of every state VinePPO draws
+# By the name of an estimator: its settings that are varied, one at a time, each with the values that it takes.
+SWEEPS = parse_yaml(shipped_text(__package__, "sweeps.yaml"))
 Group = Sequence[Trajectory]  # the episodes of one case
 _CASES_AT_ONCE = 16  # evaluated cases that are credited together: enough to fill the sampler's batches
 
@@ -91,7 +83,7 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     seeds = [derive_seed(SEED, "replicate", r) for r in range(analysis.replicates)]
     advantages, tokens = defaultdict[Credit | int, list](list), Counter[Credit | int]()
     for seed in tqdm(seeds, desc="estimates", unit="replicate"):
-        cached = CachedPolicy(policy)
+        cached: Any = CachedPolicy(policy)
         # Estimators with equal settings are computed once. Their tokens do not depend on the order: replies that
         # another estimator has drawn count too.
         for setting in dict.fromkeys(estimators.values()):
@@ -104,9 +96,9 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     for (name, sweep, value), setting in estimators.items():
         # Whether this is CDPR as the settings have it: the varied setting has the value that they give it.
         default = name == "cdpr" and value == attrgetter(sweep)(settings.credit)
-        row = {"estimator": name, "sweep": sweep, "value": value, "default": default}
         errors = measure_errors(np.array(advantages[setting]), truth)
-        rows.append(row | errors | {"tokens_per_decision": tokens[setting] / len(seeds) / len(truth)})
+        rows.append({"estimator": name, "sweep": sweep, "value": value, "default": default, **errors,
+                     "tokens_per_decision": tokens[setting] / len(seeds) / len(truth)})  # fmt: skip
     return {
         "decisions": len(truth),
         "states": truth.state.nunique(),
@@ -246,10 +238,10 @@ def list_estimators(credit: Credit) -> dict[tuple[str, str, int | str], Credit |
     """
     base = credit_every_state(credit)
     estimators: dict[tuple[str, str, int | str], Credit | int] = {}
-    for key, values in SWEEPS.items():
+    for key, values in SWEEPS["cdpr"].items():
         for value in sorted({*values, attrgetter(key)(base)}):
             estimators["cdpr", key, value] = change(base, nest(key, value))
-    return estimators | {("vineppo", "continuations", k): k for k in VINE_CONTINUATIONS}
+    return estimators | {("vineppo", "continuations", k): k for k in SWEEPS["vineppo"]["continuations"]}
 
 
 def credit_every_state(credit: Credit) -> Credit:
@@ -262,39 +254,25 @@ def change(credit: Credit, values: Mapping[str, Any]) -> Credit:
     return Credit.model_validate(merge(credit.model_dump(), values))
 
 
-class CachedPolicy(Policy):
-    """A policy that generates each reply of another ``policy``, which it wraps, only once. Reply k to a prompt under a
-    seed is always the same, so estimators that draw it share it. ``forced`` says that a reply has to be a
-    diagnosis."""
+class CachedPolicy:
+    """A policy that samples each reply of another ``policy``, which it wraps, only once. Reply k to a prompt under a
+    seed is always the same, so estimators that draw it share it. In all else it is the wrapped policy."""
 
     def __init__(self, policy: Policy):
         """Start without replies. ``known`` will hold them by (prompt, forced, seed) and then by number."""
-        self.policy, self.known = policy, dict[tuple, dict[int, Turn]]()
+        self.policy, self.known = policy, defaultdict[tuple, dict[int, Turn]](dict)
 
-    def must_diagnose(self, state: State) -> bool:
-        """Whether the next reply of the wrapped policy has to be a diagnosis."""
-        return self.policy.must_diagnose(state)
-
-    async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Return one reply at a state: the one with number 0 for this seed."""
-        return (await self.sample(state, (0,), forced, seed))[0]  # the only reply
+    def __getattr__(self, name: str) -> Any:
+        """Return the attribute ``name`` of the wrapped policy: nothing but samples is cached."""
+        return getattr(self.policy, name)
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Return the replies with these ``numbers`` for a seed, in their order. Only those that are not known yet are
-        generated."""
-        known = self.known.setdefault((state.prompt_key, forced, seed), {})
-        missing = [k for k in numbers if k not in known]
-        if missing:
+        """Return the replies with these ``numbers`` for a seed, in their order. With ``forced`` each has to be a
+        diagnosis. Only replies that are not known yet are generated."""
+        known = self.known[state.prompt_key, forced, seed]
+        if missing := [k for k in numbers if k not in known]:
             known.update(zip(missing, await self.policy.sample(state, missing, forced, seed), strict=True))
         return [known[k] for k in numbers]
-
-    async def score_diagnoses(self, state: State, names: Sequence[str], forced: bool) -> list[Turn]:
-        """Score the diagnoses ``names`` by the wrapped policy; nothing is cached."""
-        return await self.policy.score_diagnoses(state, names, forced)
-
-    def name_start(self, turn: Turn) -> int:
-        """Find where the name of the disease begins in a reply, by the wrapped policy."""
-        return self.policy.name_start(turn)
 
 
 async def estimate(
@@ -322,8 +300,6 @@ async def estimate(
 
 # The credit of evaluated episodes
 
-Source = Literal["suffix", "fresh"]
-
 
 @dataclass(frozen=True)
 class Ending:
@@ -336,7 +312,7 @@ class Ending:
     cut at the horizon, and where its probability was computed instead.
     """
 
-    source: Source
+    source: Literal["suffix", "fresh"]
     correct: bool | float
     tests: int
     cost_usd: float
@@ -345,7 +321,7 @@ class Ending:
     path: tuple[ActionKey, ...]
 
 
-class CreditedCase(BaseModel):
+class CreditedCase(BaseModel, frozen=True, extra="forbid"):
     """The evaluated episodes of one case, one per decoding, and the credit of their decisions: a line of the file that
     :func:`credit_workups` writes.
 
@@ -356,8 +332,6 @@ class CreditedCase(BaseModel):
     episodes, without token ids. ``endings[s][c]`` are the continuations of candidate c of state s. A line names
     examinations and holds replies, so it stays where the cases are.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     case: str
     decodings: tuple[str, ...]
@@ -383,11 +357,13 @@ def credit_workups(settings: Settings, job: Job) -> None:
     credentialed = any(case.credentialed for case in cases)
     job.tags.update(disclosure_tags(check_judges(settings, cases[0].dataset, credentialed=credentialed)))
     evaluated, initial = (ModelSpec.of_folder(job.inputs[name], settings.policy) for name in ("policy", "init_policy"))
+    open_policy, temperature = partial(PolicyAgent.build, settings, evaluated), settings.training.temperature
+    policy = continues = open_policy(temperature)
     # The initial policy continues where the settings say so and it is not the evaluated policy itself.
-    initial_continues = settings.credit.continuation.policy == "frozen_init" and evaluated != initial
-    continues = PolicyAgent.build(settings, initial, settings.training.temperature) if initial_continues else None
+    if settings.credit.continuation.policy == "frozen_init" and evaluated != initial:
+        continues = PolicyAgent.build(settings, initial, temperature)
     environment = open_environment(settings, credentialed=credentialed)
-    crediting = Crediting(settings, environment, partial(PolicyAgent.build, settings, evaluated), continues)
+    crediting = Crediting(settings, open_process(settings, environment, policy, continues), open_policy)
     credited = asyncio.run(crediting.credit_cases(cases, job.inputs["evaluation"]))
     text = "".join(case.model_dump_json() + "\n" for case in credited)
     write_gz(job.out["credit"], [text.encode()])
@@ -408,26 +384,25 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     return [case for case in cases if case.note_id in names]
 
 
+def open_process(
+    settings: Settings, environment: DiagnosticEnvironment, policy: Policy, continues: Policy
+) -> ProcessReward:
+    """Open CDPR's process reward with settings under which every state gets a value. ``policy``, the evaluated one,
+    proposes actions, and ``continues`` acts after them."""
+    # The evaluated episodes were not drawn at the temperature of training, so the probabilities of actions, p_hat,
+    # are estimated from sampled next actions alone, without those of the episodes ("apart").
+    credit = change(credit_every_state(settings.credit), {"own_actions": "apart"})
+    return ProcessReward(environment, policy, continues, credit, settings.utility, derive_seed(SEED, "credit"))
+
+
 @dataclass
 class Crediting:
-    """Credits every decision of evaluated episodes. ``open_policy(temperature)`` opens the evaluated policy; it decodes
-    greedily at temperature 0. ``continues`` is the policy that acts after candidate actions (None: the evaluated
-    policy)."""
+    """Credits every decision of evaluated episodes by the process reward of :func:`open_process`.
+    ``open_policy(temperature)`` opens the evaluated policy; it decodes greedily at temperature 0."""
 
     settings: Settings
-    environment: DiagnosticEnvironment
+    process: ProcessReward
     open_policy: Callable[[float], Policy]
-    continues: Policy | None = None
-
-    @cached_property
-    def process(self) -> ProcessReward:
-        """CDPR's process reward, with settings under which every state gets a value."""
-        settings, policy = self.settings, self.open_policy(self.settings.training.temperature)
-        # The evaluated episodes were not drawn at the temperature of training, so the probabilities of actions, p_hat,
-        # are estimated from sampled next actions alone, without those of the episodes ("apart").
-        credit = credit_every_state(settings.credit).model_copy(update={"own_actions": "apart"})
-        continues, seed = self.continues or policy, derive_seed(SEED, "credit")
-        return ProcessReward(self.environment, policy, continues, credit, settings.utility, seed)
 
     async def credit_cases(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
         """Credit the episodes of cases, whose rows are in the file ``evaluation``. Returns the credited cases. Cases
@@ -443,47 +418,48 @@ class Crediting:
         """Credit the evaluated episodes of a case. ``rows`` has the rows of the evaluation by case identifier and
         decoding. Returns None where the effort of a rebuilt episode differs from that of the evaluated one."""
         # Rebuild the episodes, one for each decoding: they are the group.
-        episodes = {}
-        for decoding in self.settings.evaluation.decodings:
+        group, decodings = list[Trajectory](), self.settings.evaluation.decodings
+        for decoding in decodings:
             row = rows[public_text(self.settings, case, case.note_id), decoding]
-            episodes[decoding] = episode = await self._rebuild_episode(case, row)
-            if deviations(row, episode.effort()):
+            group.append(await self._rebuild_episode(case, row))
+            if deviations(row, group[-1].effort()):
                 return None
         # Credit the group, and list the continuations of each state's candidates.
-        group = list(episodes.values())
         credit = self.process.open_group(group, iteration=0)
         await credit.score()
-        states, candidates = credit.report.states, [credit.candidates.get(key, ()) for key in credit.nodes]
+        states, candidates = credit.report.states, credit.candidates.values()
         return CreditedCase(
             case=case.note_id,
-            decodings=tuple(episodes),
+            decodings=tuple(decodings),
             replies=tuple(tuple(step.turn.text for step in episode.steps) for episode in group),
             process=tuple(map(tuple, credit.report.process)),
             selected=tuple(map(tuple, reasons_of_selection(credit, self.settings.credit))),
             states=tuple(replace(s, actions=[replace(a, tokens=()) for a in s.actions]) for s in states),
-            endings=tuple(tuple(tuple(self.endings(c)) for c in of_state) for of_state in candidates),
+            endings=tuple(tuple(tuple(list_endings(self.process, c)) for c in of_state) for of_state in candidates),
         )
 
     async def _rebuild_episode(self, case: CaseRecord, row: EvaluationRow) -> Trajectory:
         """Rebuild the evaluated episode of a row from its replies. Rows of credentialed cases have no replies: the
         episode is then run again, with the seed of the evaluation."""
+        environment = self.process.environment
         if row.replies is not None:
-            return await replay(self.environment, case, row.replies, row.forced)
+            return await replay(environment, case, row.replies, row.forced)
         agent = self.open_policy(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
-        return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
+        return await run_episode(environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
-    def endings(self, candidate: Candidate) -> Iterator[Ending]:
-        """Yield the continuations from which the value of a candidate action was estimated. A diagnosis has none."""
-        if (pool := candidate.pool) is None:
-            return
-        tests, weights = self.environment.settings.tests, self.settings.utility
-        # Nothing is cached between batches here, so the pool's third source, ``known``, is empty.
-        sources: dict[Source, list[Continuation]] = {"suffix": pool.own, "fresh": pool.fresh}
-        for source, continuations in sources.items():
-            for end in continuations:
-                effort = candidate.steps[0].effort + end.effort
-                amounts = count_tests(effort, tests), effort.cost_usd, effort.infeasible
-                yield Ending(source, end.correct, *amounts, utility(end.correct, effort, weights, tests), end.path)
+
+def list_endings(process: ProcessReward, candidate: Candidate) -> Iterator[Ending]:
+    """Yield the continuations from which ``process`` estimated the value of a candidate action. A diagnosis has
+    none."""
+    if (pool := candidate.pool) is None:
+        return
+    tests, own_effort = process.environment.settings.tests, candidate.steps[0].effort
+    # Nothing is cached between batches here, so the pool has only suffixes of the group and fresh continuations.
+    for number, end in enumerate(pool.continuations):
+        effort = own_effort + end.effort
+        amounts = count_tests(effort, tests), effort.cost_usd, effort.infeasible
+        value = utility(end.correct, effort, process.weights, tests)
+        yield Ending("suffix" if number < len(pool.own) else "fresh", end.correct, *amounts, value, end.path)
 
 
 def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:
