@@ -13,7 +13,7 @@ reader expects, minus the price (w is the weight of a right diagnosis in the ret
 A *critic* G(s, a), a network that reads the belief and the requests so far, learns the mean of g over cases.
 
 The policy learns three things: to choose examinations in proportion to pi_0^(prior / tau) exp(G / tau), where pi_0 is
-the initial policy; to diagnose where the mean G of these choices is below a threshold; and to name the diagnosis that
+the initial policy; to diagnose where the mean G of these choices is below 0; and to name the diagnosis that
 the reader finds likeliest. docs/beyond-the-paper.md proves what g estimates, and names related methods.
 """
 
@@ -86,11 +86,6 @@ class RecordCritic(Algorithm):
         #: Weight of the initial policy's log-probability of an examination, in units of a right diagnosis; the target
         #: is pi_0^(prior / tau) exp(G / tau).
         prior: NonNegativeFloat = key(0.02)
-        #: The policy learns to diagnose where the mean value of the target is below it, in units of a right diagnosis.
-        threshold: float = key(-0.015)
-        #: Price of a turn for an item of the physical examination where the utility does not count it as a test, in
-        #: units of a right diagnosis.
-        turn_price: NonNegativeFloat = key(0.018)
         start: int = key(10, "Iterations of reader and critic before choices are trained.", ge=0)
         critic: bool = key(True, "Off, a choice is trained on its values in this case, and the critic is not used.")
         reader: bool = key(True, "Off, only the temperature of the reader's belief is learned.")
@@ -170,7 +165,7 @@ class RecordCritic(Algorithm):
         # What the policy shall learn: a distribution over requests, and the probability of requesting at all.
         target = self._compute_target(values, batch.log_prior)
         mean_value = (target * values).sum(1)
-        continuing = torch.sigmoid((mean_value - self.options.threshold) / self.options.temperature)
+        continuing = torch.sigmoid(mean_value / self.options.temperature)
         scored = await self._write_target_replies(groups, batch, target, continuing, iteration)
         # One learning step of reader and critic.
         rate_share = warmup_and_cosine(iteration, self.context.steps, _WARMUP)
@@ -290,10 +285,7 @@ class RecordCritic(Algorithm):
             reply_ids = (*self.prompts.tokenizer.encode(line), *self.request_ids[exam])
             turn = Turn(line + self.request_texts[exam], context, reply_ids)
             step = await environment.respond(visit.state, turn)
-            price = -self.return_of(0.0, step.effort) / weight
-            if step.effort.physical and not self.settings.environment.tests.count_physical:
-                price += self.options.turn_price
-            prices.append(price)
+            prices.append(-self.return_of(0.0, step.effort) / weight)
             if step.observation.kind == "result":
                 prompt_ids = self.prompts.prompt_ids(visit.state.after(step), forced=True)
                 branches.append(Branch(visit.row, visit.length, prompt_ids[visit.length :]))
