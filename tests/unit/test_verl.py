@@ -46,7 +46,7 @@ from cdpr.training.torch.warm_start import DemonstratedEpisode, Lessons, encode_
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check_settings, environment_variables, hydra_arguments, translate_settings
-from cdpr.training.verl.duration import behaviour_within, estimate_step, step_values, step_work, steps_of
+from cdpr.training.verl.duration import estimate_step, step_values, step_work
 from cdpr.training.verl.launch import frozen_server
 from cdpr.training.verl.memory import memory_plan
 from cdpr.training.verl.session import (
@@ -633,7 +633,7 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     expected = 5e-5 if settings.training.verl.lora_rank else 5e-6
     assert settings.training.learning_rate == of_belief_gain == expected, "LoRA needs a higher one"
     server = memory_plan(parse_settings(merge(settings.model_dump(), {"policy": {"model": str(tmp_path)}}))).servers[-1]
-    usual = step_values(settings, behaviour_within(settings))["episode"]
+    usual = step_values(settings)["episode"]
     assert server.tokens > usual * server.at_once / 4, "the frozen server's cache holds a fraction of what is open"
     [times] = re.findall(r"\na step, times GRPO +1\.0" + 4 * r" +([\d.]+)" + "\n", printed)
     assert float(times[1]) < float(times[0])
@@ -672,7 +672,7 @@ def test_time_grows_with_the_work_and_shrinks_with_the_gpus(tmp_path):
     quick_step = estimate_step(quick)
     assert quick_step.seconds["update"] == pytest.approx(step.seconds["update"] * 148 / 989)
     assert quick_step.total < step.total
-    assert steps_of(settings) == 4383 and steps_of(paper(tmp_path, training={"steps": 10})) == 10
+    assert step.steps == 4383 and estimate_step(paper(tmp_path, training={"steps": 10})).steps == 10
 
 
 @pytest.mark.parametrize(
@@ -700,7 +700,7 @@ def test_the_plan_counts_what_the_simulation_counted(tmp_path, arm, change):
 
 def test_a_budget_and_scores_are_planned(tmp_path):
     usual = paper(tmp_path)
-    work = step_work(step_values(usual, read_table("duration")["behaviour"]))
+    work = step_work(step_values(usual))
     plan = estimate_step(usual)
     assert plan.work.equals(work) and work.requests.sum() > work.requests["continuations"] > 0
     less = estimate_step(paper(tmp_path, credit={"max_states": 2}))

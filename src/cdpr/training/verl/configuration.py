@@ -12,7 +12,7 @@ from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
 from ...settings.variants import check_required
 from .. import training_run
-from .memory import OWN_SERVER, memory_plan, micro_batch, settings_values, starts_frozen_server
+from .memory import OWN_SERVER, memory_plan, settings_values, starts_frozen_server
 from .tables import evaluate, read_table, refuse
 
 #: Folder of verl's checkpoints, in that of the run's state.
@@ -45,7 +45,6 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
     check_settings(settings)
     verl, table = settings.training.verl, read_table("overrides")
     values = settings_values(settings) | {
-        "micro_batch": micro_batch(settings),
         "policy_folder": str(policy),
         "session_file": str(state / SESSION),
         "checkpoint_folder": str(state / CHECKPOINTS),

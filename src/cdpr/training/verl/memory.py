@@ -3,8 +3,8 @@ bounds from the model's configuration, plus an allowance for libraries."""
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -15,7 +15,6 @@ from ...settings.algorithms import algorithm_class, algorithm_options
 from ..training_run import uses_frozen_policy
 from .tables import add_quantities, evaluate, read_table
 
-GB = 1e9  # bytes
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
 
 
@@ -76,36 +75,6 @@ def model_size(settings: Settings) -> ModelSize:
         ) from error
 
 
-@dataclass(frozen=True)
-class ServerMemory:
-    """The memory of each of ``count`` equal servers. A server has ``gpus`` GPUs; on all of them together it takes
-    ``memory`` GB, of which ``weights`` GB are the model. The keys and values of ``tokens`` tokens fit beside the
-    weights. ``at_once`` is the largest number of sequences at a time."""
-
-    name: str
-    count: int
-    gpus: int
-    memory: float
-    weights: float
-    tokens: int
-    at_once: int
-
-
-@dataclass(frozen=True)
-class MemoryPlan:
-    """The GPU memory of a run on ``gpus`` training GPUs with ``gpu_memory`` GB each. ``phases`` says for each phase of
-    a training step what takes memory on one training GPU: GB by purpose, such as ``{"update": {"weights": 16.1}}``.
-    ``servers`` are those of the policy, then the frozen one if its memory is known. ``longest`` is the number of tokens
-    of the longest sequence."""
-
-    model: ModelSize
-    gpus: int
-    gpu_memory: float
-    longest: int
-    phases: dict[str, dict[str, float]]
-    servers: list[ServerMemory]
-
-
 def settings_values(settings: Settings) -> dict[str, Any]:
     """Return what the expressions in the tables of this package may name: the sections of the settings, and what
     follows from them."""
@@ -117,41 +86,48 @@ def settings_values(settings: Settings) -> dict[str, Any]:
         "scores": algorithm.scoring_policies(settings),
         "gpus": verl.nodes * verl.gpus_per_node,
         "longest": longest_sequence(settings),
+        "micro_batch": micro_batch(settings),
         "uses_frozen": uses_frozen_policy(settings),
         "starts_frozen": starts_frozen_server(settings),
         "own_server": OWN_SERVER,
-        "gb": GB,
+        "gb": 1e9,  # bytes
     }
 
 
-def memory_plan(settings: Settings) -> MemoryPlan:
+def memory_plan(settings: Settings) -> SimpleNamespace:
     """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of
-    the servers. Raises SettingsError where the model's ``config.json`` is missing or of another kind of model."""
-    verl, model, table = settings.training.verl, model_size(settings), read_table("memory")
-    values = table["constants"] | settings_values(settings) | {"model": model, "micro_batch": micro_batch(settings)}
-    servers = []
-    for name, row in table["servers"].items():
-        if evaluate(row["if"], values):
-            of = add_quantities(row | table["every_server"], values)
-            sizes = of["count"], of["server_gpus"], of["memory"], of["weights"], of["tokens"], of["at_once"]
-            servers.append(ServerMemory(name, *sizes))
+    the servers. Returns an object with all values of ``memory.yaml``, such as the :class:`ModelSize` ``model``, the
+    number of training ``gpus``, and ``longest``, the tokens of the longest sequence. Its ``phases`` say for each phase
+    what takes memory on one training GPU: GB by purpose, such as ``{"update": {"weights": 16.1}}``. Its ``servers``,
+    those of the policy and then the frozen one if its memory is known, have the values of their row (``tokens``, say).
+
+    Raises SettingsError where the model's ``config.json`` is missing or of another kind of model."""
+    table = read_table("memory")
+    values = table["constants"] | settings_values(settings) | {"model": model_size(settings)}
+    servers = [
+        SimpleNamespace(name=name, **add_quantities(row | table["every_server"], values))
+        for name, row in table["servers"].items()
+        if evaluate(row["if"], values)
+    ]
     values = add_quantities(table["quantities"], values | {"servers": servers})
     phases = {
         phase: {purpose: evaluate(size, values) for purpose, size in sizes.items()}
         for phase, sizes in table["phases"].items()
     }
-    return MemoryPlan(model, values["gpus"], verl.gpu_memory_gb, values["longest"], phases, servers)
+    return SimpleNamespace(**values, phases=phases)
 
 
 def micro_batch(settings: Settings) -> int:
     """Choose the number of trajectories in one pass of a GPU: the largest number up to `training.micro_batch` (paper,
     appendix, Training details: "a per-GPU PPO micro-batch of 8") that divides a GPU's share of a batch and of a
-    mini-batch, since verl needs equal parts. The loss does not depend on it."""
+    mini-batch, since verl needs equal parts; 1 where there are more GPUs than trajectories. The loss does not depend on
+    it."""
     training, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
     batch_share = training.prompts_per_batch * training.group_size // gpus
     mini_batch_share = training.mini_batch_prompts * training.group_size // gpus
     common = math.gcd(batch_share, mini_batch_share)  # what divides it divides both
-    return max(size for size in range(1, min(training.micro_batch, common) + 1) if common % size == 0)
+    sizes = (size for size in range(1, min(training.micro_batch, common) + 1) if common % size == 0)
+    return max(sizes, default=1)
 
 
 def cpus_of_ray(settings: Settings) -> int:

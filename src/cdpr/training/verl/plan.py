@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ...escape import environment
 from ...settings import Settings, judging_models
 from .. import verl as templates
 from .configuration import hydra_arguments, translate_settings, why_not_run
-from .duration import StepEstimate, estimate_step, nearest_card
+from .duration import estimate_step
 from .memory import cpus_of_ray, memory_plan
 from .tables import evaluate, read_table
 
@@ -29,7 +30,6 @@ def write_plan(
             "cpus": cpus_of_ray(settings),
             "table": _compare({name: estimate_step(column) for name, column in columns.items()}),
             "reasons": {name: why_not_run(column) for name, column in columns.items()},
-            "card": nearest_card(settings),
             "step": estimate_step(settings),
             "judge": judging_models(settings).get("judge.model"),
             "runs": [estimate_step(run) for run in runs],
@@ -37,7 +37,7 @@ def write_plan(
     return environment(templates).get_template("plan.txt").render(values, settings=settings)
 
 
-def _compare(columns: Mapping[str, StepEstimate]) -> str:
+def _compare(columns: Mapping[str, SimpleNamespace]) -> str:
     """Write a table that compares the time of a step and of the whole run. ``columns`` has the estimates by the name of
     their column; the first one, GRPO's, is that to which others are compared."""
     import pandas as pd
