@@ -1,6 +1,6 @@
 """Tables, figures, claims, results page, inspector and MLflow index. workflow/page.yaml says what the page shows.
 
-Needs  <results>/evaluations, training, study; what is behind each is in src/cdpr/pipeline/evidence.py.
+Needs  <results>/evaluations, training, study; what is behind each is in src/cdpr/pipeline/evidence.yaml.
 Makes  <results>/tables, figures, claims.*, report.html, inspector, mlflow.db. The index is no output of a rule: it can
 be deleted at any time, and `cdpr rebuild_tracking` makes it again.
 """

@@ -18,7 +18,7 @@ from ..settings.load import expand_keys
 from ..settings.queries import check_settings, is_served, model_of, refuse_missing_paths, user_files, why_not_run
 from ..settings.variants import job_of, resolve_variant, seeds_of
 from . import own_code
-from .evidence import EVIDENCE, Evidence
+from .evidence import EVIDENCE, find_evidence
 from .page import read_page
 from .run_key import code_digest
 from .stages import STAGES, Options, Stage
@@ -44,7 +44,7 @@ class Experiment:
         # Only a real run makes the folder of the state: a dry run leaves none behind, and keeps digests in memory.
         self.digests = DigestCache(Path(self.state) / "digests.json" if Path(self.state).is_dir() else None)
         self._digest_code = functools.cache(lambda roots: code_digest(roots, cache=self.digests))
-        self.evidence = functools.cache(self._find_evidence)
+        self.evidence = functools.cache(functools.partial(find_evidence, self))
         self._locks: list[ExitStack] = []
 
     # Runs and data sets
@@ -74,10 +74,6 @@ class Experiment:
         """The path of the user's own raw data of a data set; None without one: then the synthetic hospital writes them,
         or there are none."""
         return self.settings.data.source(dataset).path
-
-    def _find_evidence(self, stage: str) -> Evidence:
-        """The evaluations and training runs that a table or figure is made of; none for another stage."""
-        return EVIDENCE[stage](self) if stage in EVIDENCE else Evidence()
 
     def page(self) -> dict[str, PageEntry]:
         """The tables and figures of the results page in their order, by file without its ending
@@ -129,9 +125,9 @@ class Experiment:
         """List the files that the table or figure of a stage is made of: those of its evaluations (unless
         ``evaluations`` is off), and for every trained run that it shows or whose evaluation it shows, the files
         ``training_files`` in the folder of the run. Under ``evaluation.partial`` only files that exist. Raises
-        SettingsError for a table or figure without a line in ``pipeline/evidence.py``."""
+        SettingsError for a table or figure without a line in ``pipeline/evidence.yaml``."""
         if stage not in EVIDENCE:
-            raise SettingsError(f"{stage}: no line in src/cdpr/pipeline/evidence.py; correct the name, or add one")
+            raise SettingsError(f"{stage}: no line in src/cdpr/pipeline/evidence.yaml; correct the name, or add one")
         evidence = self.evidence(stage)
         paths: list[str] = []
         for run, dataset in evidence.evaluations if evaluations else ():
@@ -185,19 +181,13 @@ class Experiment:
         """The settings and hidden inputs (:mod:`.hidden_inputs`) that decide a job's outputs, as a dictionary for
         JSON. They are part of the run key."""
         entry = stage_of(stage)
-        return {
-            **entry.parameters(self.settings_of(stage, options), options),
-            **entry.hidden_inputs(self, options).values,
-        }
+        return {**entry.parameters(self.settings_of(stage, options), options), **entry.hidden(self, options).values}
 
     def code_roots(self, stage: str, options: Options) -> list[str]:
         """The modules at which a job's code begins: that of its stage, and those that it imports by a name in the
         settings. The code of the job is these and all that they import, directly or not."""
         entry = stage_of(stage)
-        return [
-            entry.target(self.settings_of(stage, options)).partition(":")[0],
-            *entry.hidden_inputs(self, options).modules,
-        ]
+        return [entry.target(self.settings_of(stage, options)).partition(":")[0], *entry.hidden(self, options).modules]
 
     def code(self, stage: str, options: Options) -> str:
         """The digest of a job's code, all that is reached from :meth:`code_roots`: 16 hexadecimal digits."""

@@ -66,7 +66,7 @@ class Stage:
       replaced by the value of that option.
     - ``own_reads``: whether the algorithm or the agent of a job declares further settings that it reads.
     - ``files``: settings that name files of the user, whose contents enter the run key.
-    - ``hidden``: the function of :mod:`cdpr.pipeline.hidden_inputs` that describes what else decides the outputs.
+    - ``describe``: the function of :mod:`cdpr.pipeline.hidden_inputs` that describes what else decides the outputs.
     - ``experiment``: the MLflow experiment that lists the jobs; ``live``: MLflow shows their metrics while they run.
     """
 
@@ -75,7 +75,7 @@ class Stage:
     neutral: _Names = ()
     options: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    hidden: str = ""
+    describe: str = ""
     own_reads: Literal["algorithm", "agent", ""] = ""
     experiment: str = PIPELINE
     live: bool = False
@@ -84,9 +84,9 @@ class Stage:
         """The function that a job with these settings calls, as ``module:name``."""
         return self.call if isinstance(self.call, str) else self.call[settings.training.engine]
 
-    def hidden_inputs(self, experiment: "Experiment", options: Options) -> HiddenInputs:
+    def hidden(self, experiment: "Experiment", options: Options) -> HiddenInputs:
         """What decides the outputs of a job apart from its settings and input files."""
-        return getattr(hidden_inputs, self.hidden)(experiment, options) if self.hidden else HiddenInputs()
+        return getattr(hidden_inputs, self.describe)(experiment, options) if self.describe else HiddenInputs()
 
     def parameters(self, settings: Settings, options: Options) -> dict[str, Any]:
         """The settings that decide the outputs of a job, as a JSON value by section. They are part of its run key."""
