@@ -36,7 +36,6 @@ from ..escape import EscapingStream, terminal
 from ..files import parse_yaml, shipped_text
 from ..problems import explain
 from ..settings import Settings, SettingsError, generate, is_trained, load_settings
-from ..settings.datasets import DATASETS, IN_DOMAIN
 from ..settings.variants import changed_settings
 from . import housekeeping, mlflow_index, systems
 from .experiment import Experiment
@@ -45,19 +44,14 @@ from .served import evaluate_served, own_server
 from .stages import STAGES
 
 _SETTINGS_FILE = "config.yaml"
-_SETTINGS_HELP = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
-# The help of each option that distinguishes the jobs of a stage (:attr:`Stage.options`).
-_OPTIONS = {
-    "run": "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start",
-    "dataset": f"one of {', '.join(DATASETS)}, or a leak-controlled variant such as {IN_DOMAIN}_controlled",
-}
 _STAGE_EXAMPLE = "example: what its rule runs\n  snakemake --dry-run --printshellcmds FILE"
 # Variants whose time `plan_training` compares, with the titles of their columns. K is the number of continuations of a
 # candidate action, H their decisions before a diagnosis is forced.
 _COMPARED = {"grpo": "GRPO", "cdpr": "CDPR as set", "cdpr_short": "CDPR, H 0, K 16",
              "belief_gain": "Belief gain", "record_critic": "Record critic"}  # fmt: skip
-# The arguments of each command that is no stage, with their options for argparse's `add_argument`.
-_COMMANDS: dict[str, dict[str, dict[str, Any]]] = parse_yaml(shipped_text(__package__, "commands.yaml"))
+_ARGUMENTS = parse_yaml(shipped_text(__package__, "commands.yaml"))
+_COMMANDS: dict[str, dict[str, dict[str, Any]]] = _ARGUMENTS["commands"]
+"""The arguments of each command that is no stage, with their options for argparse's ``add_argument``."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,31 +119,23 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"cdpr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
 
-    def add(name: str, call: Callable, summary: str | None, **more: Any) -> argparse.ArgumentParser:
-        """Add a subcommand that calls ``call``. ``summary`` is its line in the list of commands; ``more`` are further
-        arguments of argparse, such as a longer ``description``."""
+    def add(name: str, call: Callable, summary: str | None, arguments: dict[str, dict], **more: Any) -> None:
+        """Add a subcommand that calls ``call``. ``summary`` is its line in the list of commands, ``arguments`` are its
+        own; ``more`` are further options of its parser, such as a longer ``description``."""
         command = commands.add_parser(name, help=summary, formatter_class=layout, **{"description": summary, **more})
         command.set_defaults(call=call, credentialed=False)  # `_load_experiment` sets it to True for credentialed data
-        command.add_argument("--settings", nargs="+", metavar="FILE", help=_SETTINGS_HELP)
-        command.add_argument("--configfile", nargs="+", metavar="FILE",
-                             help="settings over those of --settings, as for snakemake")  # fmt: skip
-        return command
+        for flag, options in (_ARGUMENTS["every"] | arguments).items():
+            command.add_argument(flag, **options)
 
     for name, stage in STAGES.items():
         # Which function trains depends on the settings.
         target = stage.call if isinstance(stage.call, str) else "by training.engine"
         about = f"stage {name}: {target}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
-        command = add(name, _run_stage, target, description=about, epilog=_STAGE_EXAMPLE)
-        for option in stage.options:
-            command.add_argument(f"--{option}", required=True, nargs="+", metavar="NAME", help=_OPTIONS[option])
-        for flag, text in (("--input", "files that it reads"), ("--output", "files that it writes, and its record")):
-            command.add_argument(flag, nargs="+", default=[], metavar="NAME=PATH", help=f"{text}, as named in its rule")
-        command.add_argument("--key", help="run key (default: computed)")
+        options = {f"--{option}": _ARGUMENTS["options"][option] for option in stage.options}
+        add(name, _run_stage, target, options | _ARGUMENTS["stage"], description=about, epilog=_STAGE_EXAMPLE)
     for name, arguments in _COMMANDS.items():
         call = globals()[f"_{name}"]  # a function of this module
-        command = add(name, call, call.__doc__)
-        for flag, options in arguments.items():
-            command.add_argument(flag, **options)
+        add(name, call, call.__doc__, arguments)
     return parser
 
 

@@ -328,9 +328,7 @@ class Study(Section):
         max_length=MOST_METHODS,
     )
     #: Pseudonyms of the raters, one form each.
-    raters: list[Annotated[str, AfterValidator(_check_pseudonym)]] = key(
-        ["R1", "R2", "R3"], paper="three board-certified physicians", min_length=1
-    )
+    raters: list[Pseudonym] = key(["R1", "R2", "R3"], paper="three board-certified physicians", min_length=1)
     merge_identical: bool = key(True, "Rate equal proposals at a state once, for all methods.", decision="D36")
     seed: int = key(0, "Seed of sample, orders and codes. With physicians set a number that none of them knows.")
     #: Folder with the returned forms; empty: simulated raters for synthetic cases.
