@@ -39,7 +39,6 @@ from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
 from cdpr.study.analysis import Analysis, analyse_study
-from cdpr.study.blinding import Items, Key, blind
 from cdpr.study.decisions import (
     allot,
     hide_models,
@@ -51,10 +50,21 @@ from cdpr.study.decisions import (
     remove_action,
     sample_states,
 )
-from cdpr.study.forms import form_words, make_forms, protocol, write_forms
+from cdpr.study.forms import blind, form_words, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
-from cdpr.study.ratings import PHYSICIAN, SIMULATED, check_ratings, read_ratings, write_ratings
-from cdpr.study.records import Content, Proposal, StudyError, StudyState, dimensions, read_lines, rubric, state_digest
+from cdpr.study.ratings import PHYSICIAN, SIMULATED, read_ratings, write_ratings
+from cdpr.study.records import (
+    Content,
+    Items,
+    Key,
+    Proposal,
+    StudyError,
+    StudyState,
+    dimensions,
+    read_lines,
+    rubric,
+    state_digest,
+)
 from cdpr.study.simulated import simulate_ratings, simulate_scores
 
 RUNS = ("value_of_information", "cheapest_first", "random", "zero_test")
@@ -406,22 +416,27 @@ WRONG = {
 }  # fmt: skip
 
 
+def refused(paths: list[Path], items: Items) -> list[str]:
+    """The problems for which ratings are refused."""
+    with pytest.raises(StudyError, match="these ratings cannot be used") as refusal:
+        read_ratings(paths, items)
+    return str(refusal.value).splitlines()[1:]
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_form_is_refused_with_what_is_wrong(study, tmp_path, what):
     make, message = WRONG[what]
     make(study, tmp_path)
     only = study.items.model_copy(update={"forms": {"R1": study.items.forms["R1"], "R2": study.items.forms["R2"]}})
     as_json(study, tmp_path, "R2")
-    _, problems = check_ratings([tmp_path], only)
+    problems = refused([tmp_path], only)
     assert any(re.search(message, problem) for problem in problems), problems
-    with pytest.raises(StudyError, match="these ratings cannot be used"):
-        read_ratings([tmp_path], only)
 
 
 def test_every_problem_of_a_form_is_listed(study, tmp_path):
     scores = edited(study, code="abc")
     scores[next(iter(scores))]["diagnostic_gain"] = 6
-    _, problems = check_ratings([as_json(study, tmp_path, scores=scores)], study.items)
+    problems = refused([as_json(study, tmp_path, scores=scores)], study.items)
     assert {"edited key", "out of range"} <= {problem.split(": ")[1] for problem in problems}
 
 
@@ -429,10 +444,10 @@ def test_a_repeated_row_and_a_rater_who_sent_nothing(study, tmp_path):
     path = as_json(study, tmp_path)
     form = json.loads(path.read_text())
     path.write_text(json.dumps(form | {"ratings": [*form["ratings"], form["ratings"][0]]}))
-    _, problems = check_ratings([path], study.items)
-    assert any("is repeated" in p for p in problems) and any(p.startswith("R2: missing: ") for p in problems)
+    problems = refused([path], study.items)
+    assert any("is repeated" in p for p in problems) and any(p.startswith("  R2: missing: ") for p in problems)
     with pytest.raises(StudyError, match="there is no such file"):
-        check_ratings([tmp_path / "nowhere"], study.items)
+        read_ratings([tmp_path / "nowhere"], study.items)
 
 
 def test_what_is_missing_may_be_allowed_and_is_counted(study, tmp_path):
@@ -447,9 +462,9 @@ def test_the_check_of_returned_forms_allows_what_the_settings_allow(study, tmp_p
     (tmp_path / "back").mkdir()
     as_json(study, tmp_path / "back", "R1")
     mine, asks = tmp_path / "mine.yaml", ["check_ratings", str(tmp_path / "back"), "--configfile"]
-    for allowed, code, message in ((False, 1, "R2: missing"), (True, 0, "ratings are missing, as study.allow_missing")):
+    for allowed, code, message in ((False, 2, "R2: missing"), (True, 0, "ratings are missing, as study.allow_missing")):
         mine.write_text(json.dumps({"study": STUDY | {"kept": str(study.folder), "allow_missing": allowed}}))
-        assert main([*asks, str(mine)]) == code and message in capsys.readouterr().out
+        assert main([*asks, str(mine)]) == code and message in "".join(capsys.readouterr())
 
 
 def test_a_price_of_nothing_is_explained():

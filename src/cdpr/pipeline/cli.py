@@ -189,16 +189,14 @@ def _check_export(args: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-def _check_ratings(args: argparse.Namespace) -> int:
+def _check_ratings(args: argparse.Namespace) -> None:
     """List everything that is wrong with forms that raters sent back."""
-    from ..study.ratings import report_returned
+    from ..study.ratings import confirm_returned
 
     experiment = _load_experiment(args)
     study = experiment.settings.study
     folder = Path(study.kept or f"{experiment.results}/study")
-    text, complete = report_returned(map(Path, args.files), folder, study.allow_missing)
-    print(text)
-    return 0 if complete else 1
+    print(confirm_returned(map(Path, args.files), folder, study.allow_missing))
 
 
 def _plan_training(args: argparse.Namespace) -> None:

@@ -16,10 +16,9 @@ from ..job import Job
 from ..seeding import derive_seed
 from ..settings import Settings
 from . import statistics
-from .blinding import Items, Key
 from .methods import all_synthetic
 from .ratings import PHYSICIAN, Ratings, read_ratings
-from .records import SCALE, Record, StudyError, StudyState, dimensions, read_lines
+from .records import SCALE, Items, Key, Record, StudyError, StudyState, dimensions, read_lines
 
 # P-values after Holm's correction over the dimensions, each with the name of the p-value that it corrects.
 _CORRECTED = {"holm": "p", "holm_zeros_dropped": "p_zeros_dropped", "holm_permutation": "p_permutation"}

@@ -1,27 +1,30 @@
-"""Writes the raters' forms, one HTML page each, and the protocol of the study."""
+"""Hides the authors of proposals, and writes the raters' forms, one HTML page each, and the protocol of the study.
 
-from collections import Counter
+Every rater gets the states and the proposals in an order of its own, under codes that mean nothing without the key.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..escape import environment, script
 from ..files import shipped_text, write_text
 from ..job import Job
-from ..settings import Settings
+from ..seeding import derive_seed
+from ..settings import Settings, digest
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.schema import Study
 from . import templates
-from .blinding import Items, Page, blind
 from .methods import all_synthetic, left_out
-from .records import Content, Proposal, StudyState, dimensions, read_lines, rubric
+from .records import Card, Content, Items, Key, Page, Proposal, StudyError, StudyState, dimensions, read_lines, rubric
 from .statistics import LEVEL, TARGET, states_needed
 
 SYNTHETIC = "Synthetic cases: they describe no real patient."
-# Rows of the table of power: standard deviations of the difference between two methods' mean scores, in points.
-_STANDARD_DEVIATIONS = (0.5, 0.75, 1.0, 1.25, 1.5)
-_MINUTES_PER_CARD = 1.5  # an estimate, for the plan of a rater's work
+_LETTERS = "ABCDEFGH"  # above the proposals on a page; `study.methods` has at most as many names
 
 
 def make_forms(settings: Settings, job: Job) -> None:
@@ -42,6 +45,59 @@ def make_forms(settings: Settings, job: Job) -> None:
     job.metrics["cards"] = count
     print(f"study {items.study}: {len(states)} states, {count} proposals for {', '.join(items.forms)}, "
           f"{len(dimensions()) * count} ratings each")  # fmt: skip
+
+
+def blind(
+    plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposal], left_out: Mapping[str, str]
+) -> tuple[Items, Key]:
+    """Separate proposals from their authors. Returns what raters see, and the key that has the authors.
+
+    ``plan`` is the section ``study`` of the settings. With ``merge_identical`` equal proposals at a state are shown
+    once. ``left_out`` has the reason for each method that is not compared. Raises StudyError where a run has no
+    proposal at a state, because its scores could not be paired.
+    """
+    runs = tuple(dict.fromkeys(proposal.run for proposal in proposals))
+    proposal_of = {(proposal.state, proposal.run): proposal for proposal in proposals}
+    # By the name of a content, what raters see and the runs that proposed it; by state, the names of its contents.
+    contents, authors, names_by_state = dict[str, Content](), dict[str, tuple[str, ...]](), dict[str, list[str]]()
+    for state in [state.digest for state in states]:
+        if any((state, run) not in proposal_of for run in runs):
+            raise StudyError(f"state {state}: not every method proposes something; make the proposals again")
+        runs_by_content: dict[tuple[Content, str], list[str]] = defaultdict(list)
+        for run in sorted(runs):
+            content = Content(**proposal_of[state, run].model_dump(exclude={"run"}))
+            shared_by = "" if plan.merge_identical else run  # with its run in the key, no content is equal to another
+            runs_by_content[content, shared_by].append(run)
+        names = [_random_code("content", plan.seed, state, number) for number in range(len(runs_by_content))]
+        names_by_state[state] = names
+        contents |= zip(names, (content for content, _ in runs_by_content), strict=True)
+        authors |= zip(names, map(tuple, runs_by_content.values()), strict=True)
+    # In the order of their random names, which reveals nothing.
+    contents, authors = dict(sorted(contents.items())), dict(sorted(authors.items()))
+    forms = {rater: _shuffle_form(plan.seed, rater, names_by_state) for rater in plan.raters}
+    # The name of the study comes from all that its raters see.
+    items = Items(study="", forms=forms, contents=contents)
+    study = digest([items.model_dump(), [state.presentation for state in states]], 12)
+    key = Key(study=study, compared=runs, left_out=dict(left_out), runs=authors)
+    return items.model_copy(update={"study": study}), key
+
+
+def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:
+    """Make the pages of one rater's form: all states, and the proposals of each, both in a random order of this rater.
+    ``names_by_state`` has the names of the contents by the digest of the state."""
+    rng, pages = np.random.default_rng(derive_seed(seed, "order", rater)), []
+    for state in rng.permutation(list(names_by_state)).tolist():
+        lettered = zip(_LETTERS, rng.permutation(names_by_state[state]).tolist(), strict=False)
+        # The c comes first, so that no spreadsheet takes a code such as 1e5 for a number.
+        cards = [Card(code=f"c{_random_code(rater, seed, name)[1:]}", content=name, letter=letter)
+                 for letter, name in lettered]  # fmt: skip
+        pages.append(Page(state=state, cards=tuple(cards)))
+    return tuple(pages)
+
+
+def _random_code(*parts: object) -> str:
+    """Compute 12 hexadecimal digits that are fixed by ``parts`` and reveal nothing about them."""
+    return f"{derive_seed('study', *parts):016x}"[-12:]
 
 
 @cache
@@ -69,8 +125,8 @@ def _page_data(page: Page, state: StudyState, contents: Mapping[str, Content]) -
     words, cards = form_words(), []
     for card in page.cards:
         content = contents[card.content]
-        texts = {"reasoning": words.reasoning(content), "action": words.action(content)}
-        cards.append({"code": card.code, "letter": card.letter} | texts)
+        cards.append({"code": card.code, "letter": card.letter, "reasoning": words.reasoning(content),
+                      "action": words.action(content)})  # fmt: skip
     findings = [{"head": words.finding(finding), "text": finding.text} for finding in state.found]
     return {"patient": state.presentation, "found": findings, "cards": cards}
 
@@ -90,6 +146,6 @@ def protocol(
         items=items, runs=runs, left_out=left_out, source=states[0].source, states=len(states),
         states_by_turn=states_by_turn, turns=sorted({turn for _, turn in states_by_turn}), cases=cases,
         datasets={name: DATASETS[name].label for name in BENCHMARKS}, merged=settings.study.merge_identical,
-        dimensions=len(dimensions()), minutes_per_card=_MINUTES_PER_CARD, deviations=_STANDARD_DEVIATIONS,
-        states_needed=states_needed, level=LEVEL, target=TARGET, has_known_seed=has_known_seed,
+        dimensions=len(dimensions()), states_needed=states_needed, level=LEVEL, target=TARGET,
+        has_known_seed=has_known_seed,
     )  # fmt: skip

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from ..files import file_type, write_text
-from .blinding import Items
-from .records import SCALE, StudyError, dimensions
+from .records import SCALE, Items, StudyError, dimensions
 
 PHYSICIAN, SIMULATED = "physician", "simulated"
 _IGNORED = (".", "~$")  # first characters of files that systems and office programs leave beside others
@@ -49,46 +48,31 @@ def list_files(paths: Iterable[Path]) -> list[Path]:
     """List the files at ``paths``. A folder means all files in it, at any depth, except those with the name of a hidden
     or temporary file. Raises StudyError for a path that does not exist and for a folder without files."""
     files: list[Path] = []
-    for path in map(Path, paths):
+    for path in paths:
         if not file_type(path):
             raise StudyError(f"{path}: there is no such file or folder")
         in_folder = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith(_IGNORED))
-        found = [path] if path.is_file() else in_folder
-        if not found:
+        if not (path.is_file() or in_folder):
             raise StudyError(f"{path}: holds no form: expected the JSON files that forms export")
-        files += found
+        files += in_folder or [path]
     return files
 
 
-def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> Ratings:
-    """Read and combine the ratings in all files at ``paths``; ``items`` are what was to be rated. With
-    ``allow_missing`` a missing rating is no problem. Raises StudyError with a list of what is wrong."""
-    ratings, problems = check_ratings(paths, items, allow_missing=allow_missing)
-    if problems:
-        raise StudyError("\n  ".join(["these ratings cannot be used:", *problems]))
-    return ratings
-
-
-def report_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> tuple[str, bool]:
-    """Check returned forms for the command ``cdpr check_ratings``. ``study`` is the folder of the study. With
-    ``allow_missing`` a missing rating is no problem.
-
-    Returns a text and a success flag: all problems and False, or a confirmation and True. Raises StudyError where
-    ``study`` has no ``cards.json``, and as :func:`list_files`.
-    """
+def confirm_returned(paths: Iterable[Path], study: Path, allow_missing: bool) -> str:
+    """Check returned forms for the command ``cdpr check_ratings``; returns a confirmation. ``study`` is the folder of
+    the study. Raises StudyError where it has no ``cards.json``, and as :func:`read_ratings`."""
     cards = study / "cards.json"
     if not cards.exists():
         raise StudyError(f"{cards}: missing: make the forms first, or name the folder of the study in study.kept")
-    ratings, problems = check_ratings(paths, Items.read(cards), allow_missing=allow_missing)
-    if problems:
-        return "\n".join(problems), False
+    ratings = read_ratings(paths, Items.read(cards), allow_missing=allow_missing)
     missing = f" ({ratings.missing} ratings are missing, as study.allow_missing allows)" if ratings.missing else ""
-    return f"complete{missing}: {len(ratings.scores)} raters; set study.ratings to the folder of these files", True
+    return f"complete{missing}: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
 
 
-def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> tuple[Ratings, list[str]]:
-    """Read the forms at ``paths`` and compare them with ``items``, which were to be rated. Returns their ratings, and
-    one line for each problem. With ``allow_missing`` a missing rating is no problem. Raises as :func:`list_files`."""
+def read_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = False) -> Ratings:
+    """Read and combine the ratings in the forms at ``paths``; ``items`` are what was to be rated. With
+    ``allow_missing`` a missing rating is no problem. Raises StudyError with a line for each problem, and as
+    :func:`list_files`."""
     problems, forms = list[str](), list[Form]()
     for path in list_files(paths):
         try:
@@ -125,7 +109,9 @@ def check_ratings(paths: Iterable[Path], items: Items, *, allow_missing: bool = 
                             "have the form finished, or set study.allow_missing")  # fmt: skip
     if not ratings.scores and not problems:
         problems.append("missing: no form came back")
-    return ratings, problems
+    if problems:
+        raise StudyError("\n  ".join(["these ratings cannot be used:", *problems]))
+    return ratings
 
 
 def _read_scores(form: Form, content_of: Mapping[str, str]) -> tuple[Scores, list[str]]:

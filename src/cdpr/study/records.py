@@ -95,6 +95,67 @@ class Proposal(Content):
     run: str
 
 
+class Card(Record):
+    """A proposal in one rater's form.
+
+    - ``code``: its name in this form; every form has another one for the same proposal.
+    - ``content``: its name in the whole study (:attr:`Items.contents`).
+    - ``letter``: the heading that the rater reads above it, A to H.
+    """
+
+    code: str
+    content: str
+    letter: str
+
+
+class Page(Record):
+    """One state in a rater's form: the digest of the state, and its proposals in the order of this form."""
+
+    state: str
+    cards: tuple[Card, ...]
+
+
+class Items(Record):
+    """All that is rated, without authors. Forms are written from these records, and returned ratings checked with them.
+
+    - ``forms``: the pages of each rater, by the rater's name.
+    - ``contents``: what each proposal says, by its name in the study.
+    - ``study``: the name of the study, a digest of forms, contents and presentations.
+    """
+
+    study: str
+    forms: dict[str, tuple[Page, ...]]
+    contents: dict[str, Content]
+
+    def cards(self, rater: str) -> list[Card]:
+        """List the proposals in one rater's form, in the order of the form."""
+        return [card for page in self.forms[rater] for card in page.cards]
+
+
+class Key(Record):
+    """The key of a ``study``, which says who proposed what; raters must not see it.
+
+    - ``compared``: all compared runs, ours first.
+    - ``left_out``: the reason for each method that could not be compared.
+    - ``runs``: the runs that proposed each content, by the name of the content.
+    """
+
+    study: str
+    compared: tuple[str, ...]
+    left_out: dict[str, str]
+    runs: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def open(cls, path: Path, items: Items) -> Self:
+        """Read the key that belongs to ``items`` from the file ``path``. Raises StudyError for the key of another
+        study, or one with other contents."""
+        key = cls.read(path)
+        if key.study != items.study or set(key.runs) != set(items.contents):
+            raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
+                             "key that was written with them")  # fmt: skip
+        return key
+
+
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:
     """Compute the identity of a state, 16 hexadecimal digits. It depends on the case and on the earlier requests with
     the kinds of their answers, in their order, and not on the wording of the replies."""

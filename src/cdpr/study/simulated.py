@@ -16,9 +16,8 @@ from ..job import Job
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.schema import Costs
-from .blinding import Card, Items
 from .ratings import SIMULATED, write_ratings
-from .records import Content, StudyState, dimensions, read_lines
+from .records import Card, Content, Items, StudyState, dimensions, read_lines
 
 _BURDEN_USD = 1.0  # added to every price for the burden on the patient, so that a free examination is no bargain
 # The differential: the likeliest diseases, as many as together have this posterior probability.
