@@ -93,41 +93,36 @@ def analyse_study(settings: Settings, job: Job) -> None:
     items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
-    cases = [(state.dataset, state.note_id) for state in states]
     rated, lines = dict[str, Any](), ""
     if path := job.inputs.get("ratings"):
         ratings = read_ratings([path], items, allow_missing=settings.study.allow_missing)
         if settings.study.ratings and ratings.kind != PHYSICIAN:
             raise StudyError(f"{path}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
         scores, proposals = frame_scores(ratings, items, key)
-        means = _list_means(states, items, proposals)
-        lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in means)
+        lines = "".join(_write_means(states, items, proposals))
         rated = {"kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing}
         rated |= analyse_scores(settings, states, scores, proposals)
     analysis = Analysis(
         study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
-        cases=len(set(cases)), synthetic=all_synthetic(settings), **rated,
+        cases=len({(state.dataset, state.note_id) for state in states}), synthetic=all_synthetic(settings), **rated,
     )  # fmt: skip
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
     write_text(job.out["means"], lines)
-    alphas = {f"alpha/{name}": alpha.value for name, alpha in analysis.alpha.items()}
-    job.metrics.update({name: value for name, value in alphas.items() if value is not None})
-    job.tags["raters"] = analysis.kind or "none yet"
-    raters, missing = analysis.kind or "no", analysis.missing
-    print(f"study {analysis.study}: {raters} raters, {analysis.states} states, {missing} ratings missing")
+    job.metrics.update({f"alpha/{name}": a.value for name, a in analysis.alpha.items() if a.value is not None})
+    job.tags["raters"], raters = analysis.kind or "none yet", analysis.kind or "no"
+    print(f"study {analysis.study}: {raters} raters, {len(states)} states, {analysis.missing} ratings missing")
 
 
 def frame_scores(ratings: Ratings, items: Items, key: Key) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the scores of a study as two frames with a column per dimension, NaN where there is no score. A content is
     what raters see of a proposal; runs with equal proposals at a state share one.
 
-    - The single scores: a row per rater and content, with the columns ``rater``, ``content`` and ``state``.
+    - The single scores: a row per rater and content, with the columns ``content`` and ``state``.
     - Means over raters: a row per run and state, indexed by (``run``, ``state``), with the column ``content``.
     """
-    rows = [{"rater": rater, "content": name, "state": items.contents[name].state, **values}
-            for rater, given in ratings.scores.items() for name, values in given.items()]  # fmt: skip
-    scores = pd.DataFrame(rows, columns=["rater", "content", "state", *dimensions()])
-    scores = scores.astype(dict.fromkeys(dimensions(), float))
+    rows = [{"content": name, "state": items.contents[name].state, **values}
+            for given in ratings.scores.values() for name, values in given.items()]  # fmt: skip
+    scores = pd.DataFrame(rows, columns=["content", "state", *dimensions()]).astype(dict.fromkeys(dimensions(), float))
     # Rounded, so that equal means which were summed in another order are ties in tests.
     means = scores.groupby("content")[list(dimensions())].mean().round(statistics.DECIMALS)
     authors = [(run, items.contents[name].state, name) for name, runs in key.runs.items() for run in runs]
@@ -135,15 +130,17 @@ def frame_scores(ratings: Ratings, items: Items, key: Key) -> tuple[pd.DataFrame
     return scores, proposals.set_index(["run", "state"]).reindex(key.compared, level="run")
 
 
-def _list_means(states: Sequence[StudyState], items: Items, proposals: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the mean scores of each run at each state, one JSON object for each: the state with where it is from, the
-    run with the kind and name of its action, and ``means`` over raters by dimension, None without a rating."""
+def _write_means(states: Sequence[StudyState], items: Items, proposals: pd.DataFrame) -> Iterator[str]:
+    """Write the mean scores of each run at each state: yields a line with a JSON object for each. It has the state with
+    where it is from, the run with the kind and name of its action, and ``means`` over raters by dimension, null without
+    a rating."""
     for state, run in itertools.product(states, proposals.index.unique("run")):
         row = proposals.loc[run, state.digest]
         content = items.contents[row["content"]]
         means = {name: _none_if_nan(row[name]) for name in dimensions()}
         place = {"state": state.digest} | state.model_dump(include={"dataset", "note_id", "turn", "source"})
-        yield place | {"run": run, "kind": content.kind, "action": content.action, "means": means}
+        line = place | {"run": run, "kind": content.kind, "action": content.action, "means": means}
+        yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
 def _none_if_nan(value: float) -> float | None:

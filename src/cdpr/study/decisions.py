@@ -12,12 +12,14 @@ import numpy as np
 
 from ..agents.build import agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, iterate_records
+from ..cases.patterns import Patterns
 from ..costs.price import price_of
 from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, Trajectory, run_episodes
 from ..environment.once import gather_all
 from ..environment.opening import check_judges, open_environment
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, parse_action, render_action
 from ..evaluation.row import public_text, state_after
+from ..files import parse_yaml, shipped_text
 from ..job import Job
 from ..llm.guard import disclosure_tags
 from ..llm.types import CASE, SYSTEM
@@ -28,17 +30,7 @@ from .records import Proposal, StudyError, StudyState, read_lines, state_digest,
 
 # Cases on which the policy is run, for each state that is sampled: enough to fill every turn from different cases.
 _CASES_PER_STATE = 2
-# A line with the action of a reply, such as "ACTION: REQUEST_TEST(Lactate)"; the label of its reasons, "THINKING: ".
-_ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DIAGNOSIS)\W*:.*$", re.MULTILINE | re.I)
-_LABEL = re.compile(r"^\W*(?:THINKING|Reason)\W*:[ \t*]*", re.MULTILINE | re.IGNORECASE)
-# Verbs of the grammar of actions. A weak policy may write one where the name of a test or disease belongs.
-_VERB = re.compile("REQUEST_TEST|FINAL_DIAGNOSIS")
-# Names in a reply that can give its author away, with a size or version behind them. GPT without a number is not among
-# them, since it is an enzyme.
-_NAMES = (
-    r"(?:chat-?gpt|gpt-?\d|openai|claude|anthropic|gemini|google deepmind|deepseek|qwen|alibaba|(?:med-?)?gemma|mistral"
-    r"|ministral|llama|baichuan|huatuo(?:gpt)?|med-?agents?|md-?agents?|diag-?agent|tree of reasoning|cdpr|grpo)[\w.-]*"
-)
+_PATTERN = Patterns(parse_yaml(shipped_text(__package__, "replies.yaml")))
 
 
 def sample_states(settings: Settings, job: Job) -> None:
@@ -117,11 +109,10 @@ def make_record(settings: Settings, state: State, source: str) -> StudyState:
     whose episode it is from."""
     case, findings = state.case, []
     for step in state.history:
-        answer = step.observation
+        action, answer = step.action, step.observation
         # The name of the examination in the record, or the agent's own words where the record does not have it.
-        examination = answer.exam_key or (step.action.name if isinstance(step.action, RequestTest) else "")
-        findings.append({"kind": answer.kind, "examination": examination, "text": answer.text,
-                         "usd": answer.charge_usd})  # fmt: skip
+        name = answer.exam_key or (action.name if isinstance(action, RequestTest) else "")
+        findings.append({"kind": answer.kind, "examination": name, "text": answer.text, "usd": answer.charge_usd})
     return StudyState.model_validate({
         "digest": state_digest(settings, case, state), "dataset": case.dataset,
         "note_id": public_text(settings, case, case.note_id), "turn": len(state.history), "source": source,
@@ -203,27 +194,24 @@ async def propose(
     proposal = Proposal(state=digest, run=run, reasoning=reasoning)
     if diagnosis := _named_diagnosis(action):
         return proposal.model_copy(update={"kind": "diagnosis", "action": diagnosis})
-    if not isinstance(action, RequestTest) or _VERB.search(action.name):  # neither a diagnosis nor a request
+    if not isinstance(action, RequestTest) or _PATTERN.verb.search(action.name):  # neither a diagnosis nor a request
         return proposal
-    leaning = ""
-    if not reasoning:
-        # The same state once more; True: a diagnosis is forced.
-        leaning = _named_diagnosis(parse_action((await agent.act(state, True, seed)).text))
+    # The same state once more; True: a diagnosis is forced.
+    leaning = "" if reasoning else _named_diagnosis(parse_action((await agent.act(state, True, seed)).text))
     usd = await request_price(settings, environment, state, action.name)
-    request = {"kind": "request", "action": action.name, "leaning": leaning, "usd": usd}
-    return proposal.model_copy(update=request)
+    return proposal.model_copy(update={"kind": "request", "action": action.name, "leaning": leaning, "usd": usd})
 
 
 def _named_diagnosis(action: Action) -> str:
     """Return the text of an action that is a diagnosis. Empty for any other action, and for a diagnosis that has a verb
     of the grammar where the disease belongs."""
-    return action.text if isinstance(action, FinalDiagnosis) and not _VERB.search(action.text) else ""
+    return action.text if isinstance(action, FinalDiagnosis) and not _PATTERN.verb.search(action.text) else ""
 
 
 def remove_action(reply: str) -> str:
     """Return the reasoning of a reply: its text without the lines of the action and without labels such as
     ``THINKING:``. Empty where nothing else is left."""
-    text = _LABEL.sub("", _ACTION.sub("", reply))
+    text = _PATTERN.label.sub("", _PATTERN.action_line.sub("", reply))
     return "\n".join(line.strip() for line in text.splitlines() if re.search(r"\w", line))
 
 
@@ -240,7 +228,7 @@ def hide_models(text: str, own_names: Sequence[str]) -> str:
     """Replace the names of well-known models and ``own_names`` in a text by ``[model]``, so that raters do not learn
     the author."""
     longest_first = sorted(own_names, key=len, reverse=True)
-    names = "|".join([*map(re.escape, longest_first), _NAMES])
+    names = "|".join([*map(re.escape, longest_first), _PATTERN.models.pattern])
     return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "[model]", text, flags=re.IGNORECASE)
 
 

@@ -88,8 +88,6 @@ def permutation_p_value(differences: np.ndarray, permutations: int, seed: int) -
     the observed signs (Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010)). Zeros have no sign and are left out.
     Returns 1 where nothing differs."""
     nonzero = differences[differences != 0]
-    if not len(nonzero):
-        return 1.0
     zeros_and_ones = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(nonzero)), dtype=np.int8)
     signs = zeros_and_ones * 2.0 - 1.0  # -1 or 1
     # Sums instead of means, which have the same order; 1e-9 is for sums that differ by rounding alone.
@@ -104,10 +102,8 @@ def rank_biserial(differences: np.ndarray) -> float:
     from scipy.stats import rankdata
 
     nonzero = differences[differences != 0]
-    if not len(nonzero):
-        return 0.0
     ranks = rankdata(abs(nonzero))
-    return float((ranks * np.sign(nonzero)).sum() / ranks.sum())
+    return float((ranks * np.sign(nonzero)).sum() / max(1.0, ranks.sum()))  # 0 / 1 where nothing differs
 
 
 def hodges_lehmann(differences: np.ndarray) -> tuple[float, float, float]:
