@@ -50,7 +50,7 @@ from cdpr.study.decisions import (
     remove_action,
     sample_states,
 )
-from cdpr.study.forms import blind, form_words, make_forms, protocol, write_forms
+from cdpr.study.forms import WORDS, blind, make_forms, protocol, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.ratings import PHYSICIAN, SIMULATED, read_ratings, write_ratings
 from cdpr.study.records import (
@@ -244,7 +244,7 @@ def test_a_reply_of_repeated_verbs_proposes_nothing():
     environment = DiagnosticEnvironment(SETTINGS.environment)
     proposal = asyncio.run(propose(SETTINGS, environment, Stuck(), "r", environment.initial(a_case(1)), "d"))
     assert (proposal.kind, proposal.action) == ("unreadable", "")
-    assert form_words().action(proposal) == "(no readable action)"
+    assert WORDS.action(proposal) == "(no readable action)"
 
 
 def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(study):
@@ -468,7 +468,7 @@ def test_the_check_of_returned_forms_allows_what_the_settings_allow(study, tmp_p
 
 
 def test_a_price_of_nothing_is_explained():
-    orders = {usd: form_words().action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
+    orders = {usd: WORDS.action(Content(state="s", kind="request", action="CBC", usd=usd)) for usd in (0.0, 3.5)}
     assert orders == {0.0: "Order: CBC (USD 0.00: obtained already, or free of charge)", 3.5: "Order: CBC (USD 3.50)"}
 
 

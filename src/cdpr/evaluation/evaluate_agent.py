@@ -230,8 +230,8 @@ def record_judging(
     if second is None and not judge.counters and not matcher.counters:  # tables alone, which count nothing
         return None
     requests = [step.action.name for step in episode.steps if isinstance(step.action, RequestTest)]
-    matches = (matcher.match(name, case.key_pertinent_results_dict) for name in requests)
-    matched_by = [source for _, source in matches]  # table, model, or invalid: the model's answer was unreadable
+    # What matched each request: table, model, or invalid, where the model's answer was unreadable.
+    matched_by = [matcher.match(name, case.key_pertinent_results_dict)[1] for name in requests]
     record: dict[str, Any] = {"n_matched": matched_by.count("model"), "n_unmatched": matched_by.count("invalid")}
     if episode.diagnosis is not None:
         verdict = judge.verdict(episode.diagnosis, case.diagnosis_results)

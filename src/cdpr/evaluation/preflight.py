@@ -28,11 +28,6 @@ from .significance import smallest_difference, wilson_interval
 # on 1,000 in-domain cases of an earlier demo, the share was .15 to .6 and the deviation up to .015.
 CASE_SHARE = 0.5
 SEED_SD = 0.01
-# A suitable base policy loses accuracy by its choices of examinations, not by its reading of results. So the aims are,
-# as fractions of the cases: at most READING_AIM is lost by reading, at least GAIN_AIM by reading and choices together.
-READING_AIM, GAIN_AIM = 0.04, 0.10
-# The cost term of the utility divided by its test term: in the paper's own results, and the least that is aimed at.
-PAPER_COST_TO_TEST, COST_TO_TEST_AIM = 7.0, 1.0
 # A policy that diagnoses at least this share of cases at once has all but stopped ordering: its spending has collapsed.
 COLLAPSED = 0.9
 # Accuracy within this margin above the commonest diagnosis is near chance.

@@ -206,9 +206,8 @@ def sheet_headroom(settings: Settings, folder: Path) -> Sheet:
         share=preflight.CASE_SHARE, sd=preflight.SEED_SD, obstacles=obstacles,
     )  # fmt: skip
     gain = layout.table(
-        settings, "headroom.gain", rows, backbone=backbone(settings), reading_aim=100 * preflight.READING_AIM,
-        gain_aim=100 * preflight.GAIN_AIM, ratio_aim=preflight.COST_TO_TEST_AIM,
-        paper_ratio=preflight.PAPER_COST_TO_TEST, weaknesses=[f"{text}." for text in checked["weaknesses"]],
+        settings, "headroom.gain", rows, backbone=backbone(settings),
+        weaknesses=[f"{text}." for text in checked["weaknesses"]],
         unavailable=[f"{DATASETS[dataset]}: not available: {why}." for dataset, why in checked["unavailable"].items()],
     )  # fmt: skip
     return layout.declared_sheet(settings, "headroom", [answer, gain], rows)

@@ -5,7 +5,6 @@ Every rater gets the states and the proposals in an order of its own, under code
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,9 @@ from .records import Card, Content, Items, Key, Page, Proposal, StudyError, Stud
 from .statistics import LEVEL, TARGET, states_needed
 
 SYNTHETIC = "Synthetic cases: they describe no real patient."
+# The functions ``finding``, ``reasoning`` and ``action``, which write the words of a form: ``Lactate: not available``,
+# ``Order: Lactate (USD 11.59)``.
+WORDS = environment(templates).get_template("words.txt").module
 _LETTERS = "ABCDEFGH"  # above the proposals on a page; `study.methods` has at most as many names
 
 
@@ -34,15 +36,13 @@ def make_forms(settings: Settings, job: Job) -> None:
     states = read_lines(job.inputs["states"], StudyState)
     proposal_files = sorted(name for name in job.inputs if name.startswith("proposals_"))
     proposals = [proposal for name in proposal_files for proposal in read_lines(job.inputs[name], Proposal)]
-    excluded = left_out(settings)  # methods of `study.methods` that cannot be compared, with the reason
-    items, key = blind(settings.study, states, proposals, excluded)
+    items, key = blind(settings.study, states, proposals, left_out(settings))
     write_text(job.out["cards"], items.model_dump_json() + "\n")
     write_text(job.out["sealed"], key.model_dump_json(indent=1) + "\n")
     job.out["sealed"].chmod(0o600)  # only its owner can read the key
     write_forms(states, items, job.out["forms"], SYNTHETIC if all_synthetic(settings) else "")
-    write_text(job.out["protocol"], protocol(settings, states, items, key.compared, excluded))
-    count = len(items.contents)
-    job.metrics["cards"] = count
+    write_text(job.out["protocol"], protocol(settings, states, items, key.compared, key.left_out))
+    job.metrics["cards"] = count = len(items.contents)
     print(f"study {items.study}: {len(states)} states, {count} proposals for {', '.join(items.forms)}, "
           f"{len(dimensions()) * count} ratings each")  # fmt: skip
 
@@ -100,13 +100,6 @@ def _random_code(*parts: object) -> str:
     return f"{derive_seed('study', *parts):016x}"[-12:]
 
 
-@cache
-def form_words() -> Any:
-    """Return the functions ``finding``, ``reasoning`` and ``action``, which write the words of a form by the template
-    ``words.txt``: ``Lactate: not available``, ``Order: Lactate (USD 11.59)``."""
-    return environment(templates).get_template("words.txt").module
-
-
 def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice: str) -> None:
     """Write the form of each rater to ``FOLDER/RATER.html``, a page that works offline and shows ``notice`` at its top.
     It never holds the patient's diagnosis."""
@@ -122,12 +115,12 @@ def write_forms(states: Sequence[StudyState], items: Items, folder: Path, notice
 def _page_data(page: Page, state: StudyState, contents: Mapping[str, Content]) -> dict[str, Any]:
     """Collect the texts of one page of a form, as JSON values: the presentation of the patient, the earlier requests
     with their results, and the proposals."""
-    words, cards = form_words(), []
+    cards = []
     for card in page.cards:
         content = contents[card.content]
-        cards.append({"code": card.code, "letter": card.letter, "reasoning": words.reasoning(content),
-                      "action": words.action(content)})  # fmt: skip
-    findings = [{"head": words.finding(finding), "text": finding.text} for finding in state.found]
+        cards.append({"code": card.code, "letter": card.letter, "reasoning": WORDS.reasoning(content),
+                      "action": WORDS.action(content)})  # fmt: skip
+    findings = [{"head": WORDS.finding(finding), "text": finding.text} for finding in state.found]
     return {"patient": state.presentation, "found": findings, "cards": cards}
 
 

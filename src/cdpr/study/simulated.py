@@ -113,8 +113,7 @@ class Assessor:
         measures: list[tuple[float, float]] = []
         if disease is not None:
             probability, strongest_rival = posterior[disease], np.delete(posterior, disease).max()
-            completeness, support = probability / posterior.max(), probability / (probability + strongest_rival)
-            measures.append((float(completeness), float(support)))
+            measures.append((probability / posterior.max(), probability / (probability + strongest_rival)))
         if content.reasoning and (by_findings := self._compare_findings(state, content.reasoning)):
             measures.append(by_findings)
         return np.mean(measures, axis=0) if measures else (0.0, 0.0)
