@@ -153,28 +153,36 @@ def shipped_text(package: str, *path: str) -> str:
     return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
-def read_json_lines(path: Path, kind: type[Line], error: type[ValueError] = TableError) -> Iterator[Line]:
-    """Yield the records in a file that has one JSON object per line, each as an object of the pydantic class ``kind``.
-    A file whose name ends in ``.gz`` is decompressed.
+def read_json_lines(
+    path: str | Path,
+    kind: type[Line],
+    error: type[ValueError] = TableError,
+    remedy: str = "; remove the file and start snakemake again",
+    skips: Callable[[str], bool] = lambda line: False,
+) -> Iterator[tuple[int, Line]]:
+    """Yield the records in a file that has one JSON object per line, each as (number of its line, object of the
+    pydantic class ``kind``). A file whose name ends in ``.gz`` is decompressed. Lines for which ``skips`` is true are
+    left out without checking them.
 
     Raises ``error`` for a line that is no such record, and for a file that is not UTF-8. The message names file, line
-    and field, and quotes nothing of the line, which may hold text of a case; the name of an unknown field is a text of
-    the line too.
+    and field, ends with ``remedy``, and quotes nothing of the line, which may hold text of a case; the name of an
+    unknown field is a text of the line too.
     """
     from pydantic import ValidationError
 
-    remedy, number = "remove the file and start snakemake again", 0
+    number = 0
     try:
-        with open_text(path) as lines:
-            for line in lines:
-                number += 1
-                yield kind.model_validate_json(line)
-    except ValidationError as problem:
+        with open_text(Path(path)) as lines:
+            for number, line in enumerate(lines, 1):
+                if not skips(line):
+                    yield number, kind.model_validate_json(line)
+    except ValidationError as problem:  # no cause of the error below, since it may quote a patient's text
         first = problem.errors()[0]
-        field = next((name for name in first["loc"][:1] if name in kind.model_fields), "line")
-        raise error(f"{path}:{number}: field {field!r}: {first['msg']}; {remedy}") from None
-    except UnicodeDecodeError:
-        raise error(f"{path}: not UTF-8 after line {number}; {remedy}") from None
+        field = next((name for name in first["loc"][:1] if name in kind.model_fields), "record")
+        fault = f"not JSON ({first['msg']})" if first["type"] == "json_invalid" else f"field {field!r}: {first['msg']}"
+        raise error(f"{path}:{number}: {fault}{remedy}") from None
+    except UnicodeDecodeError as problem:
+        raise error(f"{path}:{number + 1}: not UTF-8 ({problem.reason}){remedy}") from None
 
 
 def parse_yaml(text: str) -> Any:

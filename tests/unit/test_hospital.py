@@ -101,7 +101,7 @@ def test_names_phrases_and_intervals_of_the_model_are_unambiguous():
             elif finding.measure is not None:
                 assert all(len(forms) == 3 for forms in finding.wording), "one form a site"
             if exam.kind == "laboratory":
-                assert owners.setdefault((finding.measure.label, finding.measure.fluid), name) == name
+                assert owners.setdefault((finding.measure.labels[0], finding.measure.fluid), name) == name
     lines = [[f for f in hospital.presentation if f.line == line] for line in {f.line for f in hospital.presentation}]
     worded = [[f for f in exam.findings if f.measure is None] for exam in hospital.examinations.values()]
     for site, findings in itertools.product(hospital.sites.values(), [*lines, *worded]):
@@ -127,10 +127,10 @@ SMALL = (
     {"rub": {"line": "Chief Complaint", "default": {"no": 0.9, "yes": 0.1}, "given": {"PER": 0.6},
              "wording": {"no": "well", "yes": "bad"}}},
     {"Lipase": {"kind": "laboratory", "available": 0.9, "elsewhere": ["Serum Lipase", "Lipase Level"], "findings": {
-        "a": {"analyte": {"label": "A", "short": "A", "long": "A", "range": [0, 10]},
+        "a": {"analyte": {"labels": ["A", "A", "A"], "range": [0, 10]},
               "intervals": {"normal": [0, 10], "high": [20, 30]}, "default": {"normal": 0.9, "high": 0.1},
               "given": {"PAN": 0.8}},
-        "b": {"analyte": {"label": "B", "short": "B", "long": "B", "range": [0, 10]},
+        "b": {"analyte": {"labels": ["B", "B", "B"], "range": [0, 10]},
               "intervals": {"normal": [0, 10], "high": [20, 30], "highest": [40, 50]},
               "default": {"normal": 0.7, "high": 0.2, "highest": 0.1}, "given": {"HF": {"highest": 0.5}}},
     }}},

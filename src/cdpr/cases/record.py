@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from ..files import parse_yaml, replacing, shipped_text
+from ..files import parse_yaml, read_json_lines, replacing, shipped_text
 
 PHYSICAL_SUFFIX = " (Physical Examination)"
 SECTIONS: tuple[str, ...] = tuple(parse_yaml(shipped_text(__package__, "data", "sections.yaml")))  # of a case summary
@@ -87,38 +87,20 @@ def iterate_records(path: str | Path, split: str | None = None) -> Iterator[Case
     """Yield the records in a file (one JSON object a line), one by one: those of one ``split``, or all for None. With a
     ``split``, lines that clearly belong to another are skipped without checking them. Raises :class:`RecordError` at
     the first line that is no record or repeats a ``note_id``."""
-    path = Path(path)
+
+    def is_of_another_split(line: str) -> bool:
+        """Whether the field "split" itself, not a text that quotes it, names another split: there the quotes would be
+        escaped."""
+        named_split = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
+        return named_split is not None and named_split[1] != split
+
     first_lines: dict[str, int] = {}
-    with path.open(encoding="utf-8", errors="strict") as lines:
-        number = 0
-        try:
-            for number, line in enumerate(lines, 1):
-                # The field "split" itself, not a text that quotes it: there the quotes would be escaped.
-                named_split = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
-                if named_split is not None and named_split[1] != split:
-                    continue
-                record = _parse_record(path, number, line)
-                if record.note_id in first_lines:
-                    raise RecordError(f"{path}:{number}: its note_id is also in line {first_lines[record.note_id]}")
-                first_lines[record.note_id] = number
-                if split in (None, record.split):
-                    yield record
-        except UnicodeDecodeError as error:
-            raise RecordError(f"{path}:{number + 1}: not UTF-8 ({error.reason})") from error
-
-
-def _parse_record(path: Path, number: int, line: str) -> CaseRecord:
-    """Read the record in ``line``, which is line ``number`` of the file ``path``. Raises RecordError, naming file, line
-    and field."""
-    try:
-        return CaseRecord.model_validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]  # neither error below has it as its cause, since it may quote a patient's text
-        if first["type"] == "json_invalid":
-            raise RecordError(f"{path}:{number}: not JSON ({first['msg']})") from None
-        # Only the name of a known field may be shown: names within it, and unknown ones, may be a patient's words.
-        field = next((name for name in first["loc"][:1] if name in CaseRecord.model_fields), "record")
-        raise RecordError(f"{path}:{number}: field {field!r}: {first['msg']}") from None
+    for number, record in read_json_lines(path, CaseRecord, RecordError, "", is_of_another_split):
+        if record.note_id in first_lines:
+            raise RecordError(f"{path}:{number}: its note_id is also in line {first_lines[record.note_id]}")
+        first_lines[record.note_id] = number
+        if split in (None, record.split):
+            yield record
 
 
 def split_by_subject(subjects: Sequence[str], sizes: Mapping[str, int], seed: int) -> dict[str, str]:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import Any
 
 from ..cases import CaseRecord, parse_analytes
-from ..files import shipped_text
+from ..files import parse_yaml, shipped_text
 from ..settings import SettingsError
 from ..settings.schema import Prompt
 from .state import State, Step
@@ -18,6 +18,7 @@ Conversation = list[dict[str, str]]
 FORCED_PREFIX = {"full": "ACTION: FINAL_DIAGNOSIS\nDiagnosis:", "compact": "FINAL_DIAGNOSIS:"}
 # Replaces an empty reply in a conversation: servers refuse empty messages.
 NO_ANSWER = "(no answer)"
+_OBSERVATIONS = parse_yaml(shipped_text(__package__, "prompts", "observations.yaml"))  # by the kind of an observation
 _FORCED_NOTE = "No further examination is possible. Give your final diagnosis now."
 # Contents of a section of a case summary that say nothing, in small letters and without hyphens.
 _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "unknown", "not available"}
@@ -52,14 +53,7 @@ def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
     answer, name = step.observation, getattr(step.action, "name", "")  # of the requested examination; else empty
     if settings.style == "compact":
         return compact_result(answer.text) if answer.kind in ("result", "repeat") else answer.kind.replace("_", " ")
-    texts = {
-        "result": f"Result of {answer.exam_key}: {answer.text}",
-        "repeat": f"{answer.exam_key} was obtained already: {answer.text}",
-        "unavailable": f"{name} is not available for this patient. Request a different examination or diagnose.",
-        "over_budget": f"{name} would exceed the examination budget and was not done.",
-    }
-    invalid = "The reply could not be parsed. Follow the response format: request one test or give a diagnosis."
-    text = texts.get(answer.kind, invalid)
+    text = _OBSERVATIONS[answer.kind].format(name=name, exam=answer.exam_key, result=answer.text)
     return f"{text}\n{_FORCED_NOTE}" if forced else text
 
 

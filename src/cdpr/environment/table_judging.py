@@ -182,8 +182,7 @@ class TableMatcher:
         similarity is below ``fuzzy_cutoff``. ``by_spelling`` are the keys by their normalised spelling."""
         same_digits = [name for name in by_spelling if _extract_digits(name) == _extract_digits(requested)]
         best = process.extractOne(requested, same_digits, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
-        name, _similarity, _index = best or (None, 0, 0)
-        return () if name is None else by_spelling[name]
+        return by_spelling[best[0]] if best else ()
 
 
 def _find_same_term(request: Meaning, keys: tuple[str, ...]) -> str | None:

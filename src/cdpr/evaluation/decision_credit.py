@@ -344,7 +344,7 @@ class CreditedCase(BaseModel, frozen=True, extra="forbid"):
 
 def read_credit(path: Path) -> Iterator[CreditedCase]:
     """Yield the credited cases in a gzip file, one per line. Raises TableError for a line that is no credited case."""
-    return read_json_lines(path, CreditedCase)
+    return (case for _, case in read_json_lines(path, CreditedCase))
 
 
 def credit_workups(settings: Settings, job: Job) -> None:

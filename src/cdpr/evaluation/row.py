@@ -121,7 +121,7 @@ class EvaluationError(ValueError):
 
 def read_rows(path: Path) -> Iterator[EvaluationRow]:
     """Yield the rows of an evaluation file. Raises EvaluationError for a line that is no row."""
-    return read_json_lines(path, EvaluationRow, EvaluationError)
+    return (row for _, row in read_json_lines(path, EvaluationRow, EvaluationError))
 
 
 # Finished episodes, rebuilt from the replies in rows and the results in cases

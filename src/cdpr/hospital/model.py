@@ -29,15 +29,13 @@ class Disease(NamedTuple):
 class Measure(NamedTuple):
     """How a laboratory quantity is named and printed.
 
-    ``label``, ``short`` and ``long`` are its names in the three hospitals. ``range`` is the reference range in
+    ``labels`` are its names in the three hospitals (:attr:`Site.column`). ``range`` is the reference range in
     ``units``. ``si`` is its SI unit and the factor from ``units`` to that unit. ``decimals`` is how many digits are
     printed after the decimal point. ``itemid`` and ``fluid`` are its number and specimen in MIMIC-IV's table
     ``d_labitems``.
     """
 
-    label: str
-    short: str
-    long: str
+    labels: tuple[str, str, str]
     itemid: int = 0
     fluid: str = "Blood"
     units: str = ""
@@ -117,10 +115,8 @@ class Site:
     ``weights`` are P(disease), shape [diseases]; ``availability`` is P(a record has the examination), shape
     [examinations]. ``number`` is part of its patients' random seeds, so that no two sites have the same patients.
 
-    How it writes: ``column`` is the index of its phrase in :attr:`Finding.wording`. ``labels`` is the attribute of
-    :class:`Measure` (``label``, ``short`` or ``long``) that it prints as the name of a quantity. ``names`` is the index
-    of its name for an examination in :attr:`Examination.elsewhere`; None: it uses the examination's own name. ``si``:
-    it reports in SI units. ``layout``: it writes laboratory values field by field and vital signs as a sentence
+    How it writes: ``column`` is the index of its words among those of the three hospitals (:attr:`Measure.labels`,
+    :attr:`Finding.wording`; an :class:`Examination` has its own name for the first). ``si``: it reports in SI units. ``layout``: it writes laboratory values field by field and vital signs as a sentence
     (``note``), laboratory values as a list (``list``), or both field by field (``table``). A site with ``styles``
     imitates other hospitals: it writes each case in one of these styles.
     """
@@ -130,8 +126,6 @@ class Site:
     weights: np.ndarray
     availability: np.ndarray
     column: int = 0
-    labels: str = "label"
-    names: int | None = None
     si: bool = False
     layout: str = "note"
     styles: tuple[Self, ...] = ()
@@ -142,14 +136,12 @@ class Site:
         return self.styles[int(rng.integers(len(self.styles)))] if self.styles else self
 
     def exam_name(self, exam: Examination) -> str:
-        """The name of an examination in this hospital; the examination's own name where ``names`` or ``elsewhere``
-        gives none."""
-        return exam.name if self.names is None or not exam.elsewhere else exam.elsewhere[self.names]
+        """The name of an examination in this hospital; the examination's own name where ``elsewhere`` gives none."""
+        return exam.elsewhere[self.column - 1] if self.column and exam.elsewhere else exam.name
 
     def label(self, measure: Measure) -> str:
-        """The name that this hospital prints for a laboratory quantity. ``labels`` names the attribute that holds
-        it."""
-        return getattr(measure, self.labels)
+        """The name that this hospital prints for a laboratory quantity."""
+        return measure.labels[self.column]
 
     def phrase(self, finding: Finding, state: int) -> str:
         """The words of this hospital for a state of a finding, given by its index. They are empty for a state that
@@ -287,6 +279,5 @@ def _build_site(
     plain = Site(name=name, weights=weights / weights.sum(), availability=availability, **fields)
     styles = []
     for other in (others[name] for name in imitated):  # words and layout of the other site, units of this one
-        style = replace(plain, column=other.column, labels=other.labels, names=other.names, layout=other.layout)
-        styles.append(style)
+        styles.append(replace(plain, column=other.column, layout=other.layout))
     return replace(plain, styles=tuple(styles))

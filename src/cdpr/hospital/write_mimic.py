@@ -64,7 +64,7 @@ def _laboratory_items(hospital: Hospital) -> list[dict]:
     for quantity in (finding.quantity for exam in laboratory for finding in exam.findings):
         # In the real dictionary the items of haematology begin at about this number.
         category = "Hematology" if quantity.fluid != "Blood" or quantity.itemid > 51100 else "Chemistry"
-        row = {"label": quantity.label, "fluid": quantity.fluid, "category": category}
+        row = {"label": quantity.labels[0], "fluid": quantity.fluid, "category": category}
         for itemid in (quantity.itemid, TWINS.get(quantity.itemid, quantity.itemid)):
             rows[itemid] = {"itemid": itemid} | row
     rows |= {row["itemid"]: row for row in _DATA["further_items"]}

@@ -172,7 +172,7 @@ def write_lines(path: Path, lines: Iterable[BaseModel]) -> None:
 def read_lines(path: Path, kind: type[Line]) -> list[Line]:
     """Read a file with one record of the class ``kind`` per line. Raises StudyError as
     :func:`~cdpr.files.read_json_lines`."""
-    return list(read_json_lines(path, kind, StudyError))
+    return [record for _, record in read_json_lines(path, kind, StudyError)]
 
 
 # The five dimensions of the ratings and the meaning of each score, in our words (paper, appendix "Expert Evaluation
