@@ -116,9 +116,10 @@ class Site:
     [examinations]. ``number`` is part of its patients' random seeds, so that no two sites have the same patients.
 
     How it writes: ``column`` is the index of its words among those of the three hospitals (:attr:`Measure.labels`,
-    :attr:`Finding.wording`; an :class:`Examination` has its own name for the first). ``si``: it reports in SI units. ``layout``: it writes laboratory values field by field and vital signs as a sentence
-    (``note``), laboratory values as a list (``list``), or both field by field (``table``). A site with ``styles``
-    imitates other hospitals: it writes each case in one of these styles.
+    :attr:`Finding.wording`; an :class:`Examination` has its own name for the first). ``si``: it reports in SI units.
+    ``layout``: it writes laboratory values field by field and vital signs as a sentence (``note``), laboratory values
+    as a list (``list``), or both field by field (``table``). A site with ``styles`` imitates other hospitals: it writes
+    each case in one of these styles.
     """
 
     name: str

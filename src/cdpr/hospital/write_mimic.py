@@ -121,18 +121,17 @@ class _Admission:
         self._add_row("hosp/admissions", self.hadm, **times, **_DATA["admission"])
         labs: list[Analyte] = []
         for name, exam in self.hospital.examinations.items():
+            is_available = name in self.patient.available
             if exam.kind == "microbiology":  # also without a result: the order may have been cancelled
-                self._add_culture(exam, name in self.patient.available)
-            elif name not in self.patient.available or exam.kind == "physical":
-                continue
-            elif exam.kind == "laboratory":
+                self._add_culture(exam, is_available)
+            elif exam.kind == "laboratory" and is_available:
                 labs += self._add_laboratory(exam)
-            else:
+            elif exam.kind != "physical" and is_available:
                 self._add_radiology(exam)
         text = discharge_note(self.hospital, self.site, self.patient, labs)
-        charted = self.leave.strftime("%Y-%m-%d 00:00:00")
-        # The discharge note of a first stay has the number 2, that of a second stay 3.
-        self._add_note("discharge", self.hadm, self.patient.admission + 2, charted, self.leave, text)
+        # The discharge note of a first stay has the number 2, that of a second stay 3. It is charted by its day.
+        day = self.leave.replace(hour=0, minute=0, second=0)
+        self._add_note("discharge", self.hadm, self.patient.admission + 2, day, self.leave, text)
 
     def _add_row(self, table: str, hadm: int | str, **fields: Any) -> None:
         """Add a row of this patient to a table. ``hadm`` is the number of the stay, or empty; ``fields`` are the other
@@ -141,7 +140,7 @@ class _Admission:
         self.tables[table].append({"subject_id": self.subject, "hadm_id": hadm} | fields | times)
 
     def _add_note(
-        self, table: str, hadm: int | str, number: int, charted: datetime | str, stored: datetime, text: str
+        self, table: str, hadm: int | str, number: int, charted: datetime, stored: datetime, text: str
     ) -> str:
         """Add a note to the table ``discharge`` or ``radiology``; returns its id. ``number`` is its sequence number,
         ``charted`` and ``stored`` its times."""
