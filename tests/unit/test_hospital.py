@@ -134,7 +134,7 @@ SMALL = (
               "intervals": {"normal": [0, 10], "high": [20, 30], "highest": [40, 50]},
               "default": {"normal": 0.7, "high": 0.2, "highest": 0.1}, "given": {"HF": {"highest": 0.5}}},
     }}},
-    {"mimic_iv": {"number": 0, "labels": "label", "mix": {"PER": 2.0}}},
+    {"mimic_iv": {"number": 0, "mix": {"PER": 2.0}}},
 )  # fmt: skip
 
 
