@@ -11,15 +11,15 @@ import pytest
 import yaml
 from toy import CALL_COUNTS
 
+from cdpr.costs.price import load_catalogue
 from cdpr.job import Job
 from cdpr.metrics_log import split_times
 from cdpr.report.ledger.claims import ClaimsError, read_claims
-from cdpr.report.ledger.evidence import Evidence
-from cdpr.report.ledger.judge import measure_final_accuracy
+from cdpr.report.ledger.judge import Evidence, measure_final_accuracy
 from cdpr.report.ledger.page import make_ledger, write_claims
 from cdpr.report.ledger.verdict import Effect, directional
 from cdpr.report.methods import DATASETS
-from cdpr.report.paper import facts_folder, sample_prices
+from cdpr.report.paper import facts_folder
 from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
 from cdpr.settings.judging import Judge
 from cdpr.study.analysis import Analysis
@@ -567,7 +567,7 @@ def test_the_setup_is_held_against_what_is_here(results, what, names, value, sta
 def test_a_price_that_the_paper_does_not_print_is_no_claim():
     names = {claim["names"][0] for claim in read_claims() if claim.get("what") == "price"}
     assert "Anion Gap" in names and "Basic Metabolic Panel" not in names
-    assert set(sample_prices()) < names
+    assert set(load_catalogue().paper) < names
 
 
 def test_page_holds_every_claim_and_the_same_bytes(results, tmp_path):

@@ -225,7 +225,7 @@ def test_agents_that_know_the_synthetic_hospital_are_in_no_table_of_ones_own_cas
     knowing = {name for name, agent in mine.settings.agents.items() if agent.knows_hospital}
     assert len(knowing) == 6
     for of, dataset, are_shown in ((synthetic, "private", True), (mine, "private", False), (mine, "mimic_iv", True)):
-        for stage in ("write_effort", "plot_every_agent", "write_report"):
+        for stage in ("write_effort", "write_main_table", "write_report"):
             shown = {run for run, of_run in of.evidence(stage).evaluations if of_run == dataset}
             assert bool(shown & knowing) is are_shown and "warm_start" in shown
         assert bool(of.evaluations(knowing, [dataset])) is are_shown

@@ -16,12 +16,7 @@ from toy import CALL_COUNTS
 from cdpr.job import Job
 from cdpr.pipeline.stages import STAGES
 from cdpr.report import style
-from cdpr.report.sensitivity import (
-    _COLUMNS,
-    plot_further_sensitivity,
-    plot_sensitivity,
-    sweep_rows,
-)
+from cdpr.report.sensitivity import plot_further_sensitivity, plot_sensitivity, sweep_rows
 from cdpr.report.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.load import restrict
@@ -88,7 +83,11 @@ def job(results: Path, stem: Path) -> Job:
 
 
 def lines(results: Path, where: str = "sensitivity", settings=SETTINGS) -> dict[tuple[str, str], dict]:
-    rows = list(csv.DictReader(to_csv(sweep_rows(settings, results, where)[1], _COLUMNS).splitlines()))
+    rows = list(
+        csv.DictReader(
+            to_csv(sweep_rows(settings, results, where)[1], style.declared("sensitivity")["csv"]).splitlines()
+        )
+    )
     assert all(None not in row and None not in row.values() for row in rows)
     return {(row["sweep"], row["value"]): row for row in rows}
 

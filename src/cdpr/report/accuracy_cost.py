@@ -1,11 +1,11 @@
-"""Accuracy against cost: figures of the agents, and a table and a figure of training rules compared at the same cost.
+"""Accuracy against cost: a figure of the agents, and a table and a figure of training rules compared at the same cost.
 
 With each rule several policies are trained, which differ in the weight of a right diagnosis: they are the points of one
 curve (variants with the same label). A position between two points stands for a mixture, which lets one policy diagnose
 some patients and the other policy the rest. Every curve begins at the agent that diagnoses at once and orders nothing.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,29 +14,29 @@ import numpy as np
 
 from ..evaluation.metrics import METRICS, estimate
 from ..job import Job
-from ..settings import Settings, labels_of
+from ..settings import Settings
 from . import layout, methods, style
 from .methods import DATASETS, IN_DOMAIN, OURS, REFERENCE, Method, domain, notices, pictured_methods, with_common_seeds
 from .results import NotMeasured, Results
 from .table import Row, Sheet
 
-# Figures of the agents
-
-
-def labelled_agents(settings: Settings) -> set[str]:
-    """Return the names of the agents whose labels are written beside their points: the policy before training, all
-    variants of the main table, and value of information, which knows the model of the synthetic hospital."""
-    return {"warm_start", "value_of_information", *labels_of(settings, "main_table")}
+# The figure of the agents
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
-    """Plot accuracy (%) against average cost per case (USD) of the agents of :func:`labelled_agents`, on in-domain
-    cases with the main decoding and 95% intervals. Agents without evaluations are named as missing. Raises as
-    :class:`Results` does."""
+    """Plot accuracy (%) against average cost per case (USD) of the agents of :func:`~.methods.pictured_methods`, on
+    in-domain cases with the main decoding: a named marker each, with bars for the 95% intervals of both, hollow where
+    the agent knows the hospital's model. Agents without evaluations are named as missing. Raises as :class:`Results`
+    does."""
     results = Results(settings, job.inputs["results"], pictured_methods(settings))
+    decoding = results.decodings[0]
+    summaries = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
+    rows = [row for row in summaries if "reason" not in row]
     with style.drawing(7.2, 4.4, job.out) as figure:
         panel = figure.subplots()
-        rows = _draw_agents(panel, results, IN_DOMAIN, labelled_agents(settings))
+        for row in rows:
+            hollow = {"markerfacecolor": "white"} if row["group"] == REFERENCE else {}
+            style.draw_points(panel, [row], "aec", "accuracy", style.look_of(settings, row["method"]), **hollow)
         # This figure is often shown alone, so its title says what "MIMIC-IV, synthetic" means.
         title, data = style.panel_title(settings, IN_DOMAIN, rows), DATASETS[IN_DOMAIN]
         title = title.replace(f"{data}, synthetic", f"synthetic, in {data}'s format")
@@ -44,58 +44,16 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
                   xlabel="← lower is better, average cost of the examinations per case (USD)")  # fmt: skip
         # Intervals of few seeds can be very long: they are cut off at 1.8 times the mean cost.
         panel.set_xlim(0, max([1.0, *(min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in rows)]))
-        style.write_notes(figure, settings, _notes(results, [IN_DOMAIN]))
+        if rows:
+            # Accuracies are in 0..100, and intervals of few seeds can be longer. The margin is for the markers.
+            panel.set_ylim(max(0.0, panel.dataLim.y0) - 4, min(100.0, panel.dataLim.y1) + 4)
+        else:
+            style.write_in_empty_panel(panel, "missing: no evaluations")
+        missing = sorted(f"{row['label']} ({data})" for row in summaries if row.get("missing"))
+        drawn = f"{decoding} decoding; bars: 95% intervals"
+        style.write_notes(figure, settings, [*notices(settings), style.missing_note(missing), *results.notes(), drawn])
         figure.draw_without_rendering()  # computes the final layout, in which names are placed
         _write_names(panel, settings, rows)
-
-
-def plot_every_agent(settings: Settings, job: Job) -> None:
-    """Plot accuracy (%) against average cost (USD) of every agent, a panel per data set, on an axis that is linear up
-    to 10 USD, so that it has a zero for agents that pay nothing, and logarithmic beyond. Raises as :class:`Results`
-    does."""
-    results = Results(settings, job.inputs["results"], pictured_methods(settings))
-    every = [method.name for method in results.methods]
-    with style.drawing(7.2, 8.2, job.out) as figure:
-        panels = figure.subplots(len(DATASETS), sharex=True)
-        for panel, dataset in zip(panels, DATASETS, strict=True):
-            rows = _draw_agents(panel, results, dataset, every)
-            panel.set(title=style.panel_title(settings, dataset, rows), ylabel="accuracy (%)")
-        panels[-1].set_xscale("symlog", linthresh=10, linscale=0.6)
-        panels[-1].set_xticks([0, 5, 10, 20, 50, 200, 1000, 5000])
-        panels[-1].minorticks_off()
-        panels[-1].xaxis.set_major_formatter("{x:g}")
-        panels[-1].set(xlim=(-1.0, None), xlabel="average cost per case (USD; linear up to 10, logarithmic beyond)")
-        style.draw_legend_above(figure, panels[0], 3, columnspacing=1.5)
-        style.write_notes(figure, settings, _notes(results, list(DATASETS)))
-
-
-def _draw_agents(panel: style.Axes, results: Results, dataset: str, names: Collection[str]) -> list[Row]:
-    """Draw the agents of these ``names`` that were measured on a data set with the main decoding, each as a marker with
-    bars for the 95% intervals of its cost and accuracy; hollow where the agent knows the hospital's model. Returns
-    their results as rows; without any, the panel says why it is empty."""
-    rows = [results.summary(method, dataset, results.decodings[0]) for method in results.methods
-            if method.name in names]  # fmt: skip
-    rows = [row for row in rows if "reason" not in row]
-    for row in rows:
-        look = style.look_of(results.settings, row["method"])
-        hollow = {"markerfacecolor": "white"} if row["group"] == REFERENCE else {}
-        style.draw_points(panel, [row], "aec", "accuracy", look, label=row["label"], **hollow)
-    if rows:
-        # Accuracies are in 0..100, and intervals of few seeds can be longer. The margin is for the markers.
-        panel.set_ylim(max(0.0, panel.dataLim.y0) - 4, min(100.0, panel.dataLim.y1) + 4)
-    else:
-        style.write_in_empty_panel(panel, "missing: no evaluations")
-    return rows
-
-
-def _notes(results: Results, datasets: Sequence[str]) -> list[str]:
-    """Return the notes below a figure of these data sets: licences, missing evaluations, diverged trainings, judges and
-    decoding."""
-    decoding = results.decodings[0]
-    missing = [f"{method.label} ({DATASETS[dataset]})" for dataset in datasets for method in results.methods
-               if results.summary(method, dataset, decoding).get("missing")]  # fmt: skip
-    drawn = f"{decoding} decoding; bars: 95% intervals"
-    return [*notices(results.settings), style.missing_note(sorted(missing)), *results.notes(), drawn]
 
 
 def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> None:

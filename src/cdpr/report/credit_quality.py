@@ -53,13 +53,7 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
         _draw_by_tokens(error_panel, rows, declared, "rmse", "RMSE")
         _draw_by_tokens(rank_panel, rows, declared, "rank_correlation", "rank correlation")
         style.draw_legend_above(lower, error_panel, size=6.5, handlelength=2.6, columnspacing=1.4)
-        style.write_notes(figure, settings, [
-            f"{quality['decisions']} decisions in {quality['states']} states of {quality['cases']} validation cases; "
-            f"{quality['replicates']} replicates on the same workups; hollow: default; "
-            "band: standard error over cases",
-            f"truth: {quality['truth']} whole continuations a state, mean standard error "
-            f"{quality['truth_error_mean']:.3f} of a root mean square of {quality['truth_rms']:.3f}",
-        ])  # fmt: skip
+        style.write_notes(figure, settings, [note.format(**quality) for note in declared["notes"]])
 
 
 def _draw_by_tokens(

@@ -210,9 +210,8 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
         "results (characters)": cases.results,
     }
     described = pd.DataFrame(measured).describe().map(lambda value: round(float(value), 2))
-    return (
-        described.T.rename(columns=_QUARTILES)[list(_STATISTICS)].rename_axis("what").reset_index().to_dict("records")
-    )
+    rows = described.T.rename(columns=_QUARTILES)[list(_STATISTICS)]
+    return rows.rename_axis("what").reset_index().to_dict("records")
 
 
 def frequent_diagnoses(cases: pd.DataFrame, pooled: bool) -> dict[str, Any]:

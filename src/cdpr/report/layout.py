@@ -18,11 +18,6 @@ def _declared() -> dict[str, Any]:
     return parse_yaml(shipped_text(__package__, "tables.yaml"))
 
 
-def title(settings: Settings, group: str) -> str:
-    """Return the title of a group of tables, with the tier (scale of the experiment) in it."""
-    return f"{_declared()[group]['title']} ({tier_mark(settings)})"
-
-
 def declared_sheet(
     settings: Settings, group: str, tables: Sequence[Table], rows: Sequence[Row], heading: str = ""
 ) -> Sheet:
@@ -31,8 +26,9 @@ def declared_sheet(
 
     ``rows`` have the same numbers unformatted, for the CSV, whose columns the group declares too.
     """
-    decimals = _declared()[group].get("decimals", 6)
-    return Sheet(heading or title(settings, group), tables, rows, csv_columns(group), decimals)
+    declared = _declared()[group]
+    heading = heading or f"{declared['title']} ({tier_mark(settings)})"
+    return Sheet(heading, tables, rows, csv_columns(group), declared.get("decimals", 6))
 
 
 def csv_columns(group: str) -> list[str]:

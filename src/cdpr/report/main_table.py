@@ -244,9 +244,8 @@ def sheet_open_cases(settings: Settings, folder: Path) -> Sheet:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
                             "(docs/how-to/real-data.md names the other files)")  # fmt: skip
     shown = methods.open_methods(settings)
-    if all(
-        methods.why_unfit(settings, run, dataset) for method in shown for run in method.runs for dataset in datasets
-    ):
+    runs = [run for method in shown for run in method.runs]
+    if all(methods.why_unfit(settings, run, dataset) for run in runs for dataset in datasets):
         raise SettingsError(
             "no model can diagnose the open cases yet: `make local-llm` downloads one, then add "
             "`--configfile config/local_llm.yaml`; `cdpr systems` says what each row needs"

@@ -77,12 +77,6 @@ def main_methods(settings: Settings) -> list[Method]:
     return sorted(methods, key=lambda method: (group_order.index(method.group), method.name == OURS))
 
 
-def pictured_methods(settings: Settings) -> list[Method]:
-    """Return the methods of the figures of accuracy against cost: the rows of the main table, and the further variants
-    that the registry assigns to these figures."""
-    return list(dict.fromkeys([*main_methods(settings), *_list_methods(settings, names=("@accuracy_cost",))]))
-
-
 def page_methods(settings: Settings) -> list[Method]:
     """Return the methods with runs that the results page shows, each once: the rows of the main table, then all other
     variants that feed a table or figure, without those that only the table of comparators has."""
@@ -142,6 +136,9 @@ comparator_methods = partial(_list_methods, names=("warm_start", "@comparators",
 frontier_methods = partial(_list_methods, names=("immediate", "@frontier"))
 # The policy before training, and the rules whose gain is divided into better choice and better diagnosis.
 part_methods = partial(_list_methods, names=("warm_start", "@frontier_parts"))
+# The policy before training, the variants of the main table, those that the registry adds to the picture of accuracy
+# against cost, and value of information, which knows the model of the synthetic hospital.
+pictured_methods = partial(_list_methods, names=("warm_start", "@main_table", "@accuracy_cost", "value_of_information"))
 # Variants that are trained and validated to choose the settings of others.
 grid_methods = partial(_list_methods, names=("@frontier_grid",))
 # The policy before training, GRPO, ours, and the references with no and with all examinations.

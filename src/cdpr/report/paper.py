@@ -37,14 +37,6 @@ def printed_rows(file: str, *numeric: str) -> list[dict[str, Any]]:
     return rows
 
 
-def sample_prices() -> dict[str, float]:
-    """Return the prices in USD that the paper prints for its sample patient, by our catalogue's names of the
-    examinations."""
-    from ..costs.price import load_catalogue
-
-    return dict(load_catalogue().paper)
-
-
 def paper_cells(row: Row, names: Iterable[str]) -> dict[str, str | None]:
     """Return the columns ``names`` of a row of the paper as columns ``paper_<name>`` of a CSV, formatted with two
     decimals; None where the paper prints nothing."""

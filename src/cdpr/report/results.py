@@ -449,21 +449,27 @@ def format_p(p: float) -> str:
 
 def write_frames(settings: Settings, job: Job) -> None:
     """Write every evaluation and every training of the results page to the Parquet files ``evaluations`` and
-    ``trainings``. Raises as :class:`Results`, and TableError for a broken file of training metrics."""
+    ``trainings``. Columns in front say which method each row is of: ``method`` (its name), ``label``, ``group`` and
+    ``seed`` (missing for agents). Raises as :class:`Results`, and TableError for a broken file of training metrics."""
     results = Results(settings, job.inputs["results"], page_methods(settings))
-    methods: dict[str, Method] = {}
-    for method in results.methods:
-        for run in method.runs:
-            methods.setdefault(run, method)  # a run that several variants share counts for the first of them
+    # A trained run has one seed, the run of an agent none.
+    every = pd.DataFrame([{"method": method.name, "label": method.label, "group": method.group,
+                           "seed": next(iter(seeds_of_runs([run])), None), "run": run}
+                          for method in results.methods for run in method.runs])  # fmt: skip
+    # A run that several variants share counts for the first of them.
+    about = every.astype({"seed": "Int64"}).drop_duplicates("run")
     frames = {
-        "evaluations": _add_methods(methods, [evaluation_frame(results, run) for run in methods]),
-        "trainings": _add_methods(methods, [read_training(results.folder, run) for run in methods]),
+        "evaluations": [evaluation_frame(results, run) for run in about.run],
+        "trainings": [read_training(results.folder, run) for run in about.run],
     }
-    for name, frame in frames.items():
+    no_rows = pd.DataFrame({"run": pd.Series(dtype=str)})
+    for name, of_runs in frames.items():
+        filled = [frame for frame in of_runs if len(frame)]
+        whole = about.merge(pd.concat(filled or [no_rows], ignore_index=True), how="right")
         with replacing(job.out[name]) as partial:
-            frame.to_parquet(partial, index=False)
-        job.metrics[f"rows/{name}"] = len(frame)
-    print(", ".join(f"{len(frame):,} rows of {name}" for name, frame in frames.items()))
+            whole.to_parquet(partial, index=False)
+        job.metrics[f"rows/{name}"] = len(whole)
+    print(", ".join(f"{job.metrics[f'rows/{name}']:,} rows of {name}" for name in frames))
 
 
 def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
@@ -482,16 +488,3 @@ def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
         value = term.value(effort, results.settings.utility, results.settings.environment.tests)
         frame[f"utility_{term.symbol.lower()}"] = value
     return frame
-
-
-def _add_methods(methods: Mapping[str, Method], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of all ``frames`` as one frame, with columns in front that say which method each row is of:
-    ``method`` (its name), ``label``, ``group`` and ``seed`` (missing for agents). ``methods`` maps the names in the
-    column ``run`` to their methods."""
-    no_rows = pd.DataFrame({"run": pd.Series(dtype=str)})
-    filled = [frame for frame in frames if len(frame)]
-    # A trained run has one seed, the run of an agent none.
-    about = pd.DataFrame([{"method": method.name, "label": method.label, "group": method.group,
-                           "seed": next(iter(seeds_of_runs([run])), None), "run": run}
-                          for run, method in methods.items()])  # fmt: skip
-    return about.astype({"seed": "Int64"}).merge(pd.concat(filled or [no_rows], ignore_index=True), how="right")

@@ -17,10 +17,6 @@ from .methods import IN_DOMAIN, OURS, variant_method
 from .results import Results
 from .table import Row, to_csv
 
-# The columns of the CSV (:func:`sweep_rows`).
-_COLUMNS = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", "accuracy", "low",
-            "high", "aen", "aec", "n_na", "utility", "difference", "difference_low", "difference_high",
-            "status")  # fmt: skip
 PANELS_PER_ROW = 3
 
 
@@ -93,7 +89,7 @@ def draw_sweeps(settings: Settings, job: Job, figure: str, every: bool = False) 
         style.draw_legend_above(drawn, most_labels)
         unswept = [points[0]["symbol"] for points in swept if points not in shown]
         style.write_notes(drawn, settings, _notes(results, [row for points in shown for row in points], unswept))
-    write_text(job.out["csv"], to_csv(rows, _COLUMNS))
+    write_text(job.out["csv"], to_csv(rows, style.declared("sensitivity")["csv"]))
 
 
 # The paper's figure, a panel for each of its six settings; the same with every value of the registry; and a panel for

@@ -13,10 +13,11 @@ from typing import Any
 
 import yaml
 
+from ...costs.price import load_catalogue
 from ...files import parse_yaml
 from ...settings import parse_settings
 from ..methods import AVERAGE, DATASETS
-from ..paper import METRICS, facts_folder, printed_rows, sample_prices
+from ..paper import METRICS, facts_folder, printed_rows
 
 # Labels of data sets in claims, by name.
 DATASET_NAMES = {**DATASETS, AVERAGE: "the average"}
@@ -123,7 +124,7 @@ def _table_entries(table: Mapping[str, Any]) -> Iterator[Claim]:
 def _price_entries(place: str) -> Iterator[Claim]:
     """Yield a claim of kind ``setup`` for every price of the paper's sample patient record. ``place`` is where the
     paper prints them."""
-    for name, usd in sample_prices().items():
+    for name, usd in load_catalogue().paper.items():
         yield {
             "id": f"price.{name}".replace(" ", "_"), "place": place, "kind": "setup", "printed": [f"{usd:.2f}"],
             "says": f"{name} is charged at this price (USD).", "what": "price", "names": [name], "value": usd,
