@@ -58,23 +58,6 @@ def _lines(folder: Path, cases: list[dict]) -> None:
     (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
 
 
-def _private_objects(folder: Path) -> None:
-    benchmarks.write_private(folder)
-    cases = [dict(row) for row in _table(folder / "cases.csv")]
-    for case in cases:
-        case["results"] = [dict(row) for row in _table(folder / "results.csv") if row["case_id"] == case["case_id"]]
-    for path in folder.iterdir():
-        path.unlink()
-    _lines(folder, cases)
-
-
-def _table(path: Path) -> list[dict[str, str]]:
-    import csv
-
-    with path.open(newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def _schedule(name: str, content: bytes, reader: Callable[[Path], object]) -> Target:
     def write(folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -139,7 +122,6 @@ TARGETS = {target.name: target for target in (
     Target("clinicalbench", _raw(lambda folder: (folder / "cases.json").write_text(json.dumps(_CASES))),
            _importer("clinicalbench", language="both"), "json"),
     Target("private_tables", _raw(benchmarks.write_private), _importer("private")),
-    Target("private_objects", _raw(_private_objects), _importer("private"), "json"),
     Target("agentclinic", _raw(lambda folder: _lines(folder, [
         benchmarks.osce(), benchmarks.osce(Correct_Diagnosis="Influenza")])), _importer("agentclinic"), "json"),
     Target("fhir_bundle", _raw(lambda folder: fhir.write(folder, _BULK)), _importer("fhir"), "json"),

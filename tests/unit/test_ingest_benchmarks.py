@@ -179,13 +179,6 @@ def table(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(PRIVATE[name])))
 
 
-def write_objects(folder: Path, cases: list[dict]) -> Path:
-    folder.mkdir(exist_ok=True)
-    with gzip.open(folder / "cases.jsonl.gz", "wt", encoding="utf-8") as out:
-        out.writelines(json.dumps(case) + "\n" for case in cases)
-    return folder
-
-
 def test_private_files_become_records(tmp_path):
     records, attrition = ingest("private", Settings(), write_private(tmp_path))
     assert [r.note_id for r in records] == ["K1", "K2"]
@@ -197,7 +190,7 @@ def test_private_files_become_records(tmp_path):
                              "result rows of unknown cases": 1}  # fmt: skip
 
 
-def test_both_private_layouts_and_any_order_of_rows_and_columns_give_the_same_records(tmp_path):
+def test_any_order_of_rows_and_columns_gives_the_same_private_records(tmp_path):
     records, _ = ingest("private", Settings(), write_private(tmp_path))
     rng = random.Random(0)
     for _ in range(10):
@@ -210,20 +203,6 @@ def test_both_private_layouts_and_any_order_of_rows_and_columns_give_the_same_re
             writer.writerows({c.upper(): row[c] for c in columns if c in row} for row in rng.sample(rows, len(rows)))
             (tmp_path / name).write_text("\ufeff" + out.getvalue(), encoding="utf-8")
         assert ingest("private", Settings(), tmp_path)[0] == records
-    cases = [case | {"age": int(case["age"]), "family_history": None,
-                     "results": [r for r in table("results.csv") if r["case_id"] == case["case_id"]]}
-             for case in table("cases.csv")]  # fmt: skip
-    for case in cases:
-        for result in case["results"]:
-            del result["case_id"]
-    folder = write_objects(tmp_path / "objects", cases)
-    assert ingest("private", Settings(), folder)[0] == records
-    for case in cases:
-        case["results"].sort(key=lambda result: float(result.pop("sequence")))
-    assert ingest("private", Settings(), write_objects(folder, cases[::-1]))[0] == records
-    (folder / "results.csv").touch()
-    with pytest.raises(IngestError, match="one of the two layouts"):
-        ingest("private", Settings(), folder)
 
 
 def test_the_tables_of_the_private_format_agree():
@@ -241,10 +220,11 @@ def test_the_tables_of_the_private_format_agree():
 
 
 def test_an_object_over_several_lines_is_told_what_json_lines_are(tmp_path):
-    (tmp_path / "cases.jsonl").write_text('{"case_id": "K-1" "age": 40}\n')
-    (problem,) = check(parse_settings({}), tmp_path).problems
-    assert problem.remedy.endswith("(JSON Lines: one object a line)")
-    assert "a comma" in str(problem.without_text())
+    (tmp_path / "a.jsonl").write_text('{"case_id": "K-1" "age": 40}\n')
+    with pytest.raises(IngestError) as error:
+        ingest("agentclinic", Settings(), tmp_path)
+    assert error.value.remedy.endswith("(JSON Lines: one object a line)")
+    assert "a comma" in str(error.value.without_text())
 
 
 @pytest.mark.parametrize(
@@ -456,10 +436,10 @@ def test_objects_that_cannot_be_read_say_why(tmp_path):
     for text, message in (('{"case_id": "K1", "case_id": "K2"}', "stands twice"), ('{"age": NaN}', "NaN is no number"),
                           ("[" * 10**5, "nested too deeply"), ('{"case_id": "K1"', "not JSON"),
                           ("7", "expected an object"),
-                          ('{"case_id": {}}', "found dict"), ('{"results": [7]}', "expected an object")):  # fmt: skip
-        (tmp_path / "cases.jsonl").write_text(text)
+                          ('{"OSCE_Examination": [7]}', "expected an object")):  # fmt: skip
+        (tmp_path / "a.jsonl").write_text(text)
         with pytest.raises(IngestError, match=message):
-            ingest("private", Settings(), tmp_path)
+            ingest("agentclinic", Settings(), tmp_path)
 
 
 def test_hostile_texts_stay_on_their_line_and_in_their_place(tmp_path):
@@ -506,12 +486,9 @@ def test_check_tells_what_would_be_ingested(tmp_path):
 
 
 def test_the_template_passes_the_check_and_overwrites_nothing(tmp_path):
-    written = write_template(tmp_path / "new")
-    for folder in (tmp_path / "new", tmp_path / "new" / "jsonl"):
-        report = check(FREE, folder)
-        assert report.ok and len(report.cases) == 2 and "fallback" not in report.text(), report.text()
-    tables, objects = (ingest("private", Settings(), path.parent)[0] for path in (written[0], written[2]))
-    assert tables == objects
+    write_template(tmp_path / "new")
+    report = check(FREE, tmp_path / "new")
+    assert report.ok and len(report.cases) == 2 and "fallback" not in report.text(), report.text()
     with pytest.raises(IngestError, match="stands there already"):
         write_template(tmp_path / "new")
 

@@ -82,11 +82,11 @@ TWICE = '{"id": "a", "Mr Meier of Ulm": 1, "Mr Meier of Ulm": 2}'
 LONG = json.dumps({"id": "a", "Mr Meier's \\ wife": {"Ulm": "x" * (LONGEST_TEXT + 1)}})
 
 
-@pytest.mark.parametrize("dataset", ["clinicalbench", "private", "fhir", "agentclinic"])
+@pytest.mark.parametrize("dataset", ["clinicalbench", "fhir", "agentclinic"])
 @pytest.mark.parametrize(("text", "said"), [(TWICE, "stands twice in one object"), (LONG, "a text of 1,000,001")])
 def test_names_in_json_are_words_of_the_case(tmp_path, dataset, text, said):
     """They name the place of an error in open data, and are withheld of credentialed ones."""
-    (tmp_path / {"private": "cases.jsonl"}.get(dataset, KINDS[dataset])).write_text(text)
+    (tmp_path / KINDS[dataset]).write_text(text)
     for credentialed in (False, True) if marked(dataset, True) else (False,):
         chosen = settings(**{dataset: {"path": str(tmp_path)} | marked(dataset, credentialed)})
         with pytest.raises(IngestError, match=said) as error:
@@ -97,11 +97,12 @@ def test_names_in_json_are_words_of_the_case(tmp_path, dataset, text, said):
 
 @pytest.mark.parametrize("credentialed", [False, True])
 def test_a_check_withholds_names_that_the_layout_does_not_know(tmp_path, credentialed):
-    case = {"case_id": "a", "discharge_diagnosis": "Gout", "chief_complaint": "pain", "Mr Meier of Ulm": "x"}
-    (tmp_path / "cases.jsonl").write_text(json.dumps(case))
+    write_template(tmp_path)
+    header, *rows = (tmp_path / "cases.csv").read_text().splitlines()
+    (tmp_path / "cases.csv").write_text("\n".join([f"{header},Mr Meier of Ulm", *(f"{row},x" for row in rows)]))
     report = check(settings(private={"path": str(tmp_path), "credentialed": credentialed}), tmp_path)
-    assert "not in the layout" in report.text() and ("Meier" in report.text()) == (not credentialed)
-    assert "Meier" in report.text(show_values=True)
+    assert "not in the layout" in report.text() and ("meier" in report.text()) == (not credentialed)
+    assert "meier" in report.text(show_values=True)
 
 
 def test_an_import_without_a_case_for_training_says_so(tmp_path):

@@ -1,7 +1,6 @@
 """The command ``cdpr check_export``: lists all problems of a hospital's own export, and what would be imported of
 it."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from .flat_files import IngestError, as_ingest_errors, as_problems
 from .private import FORMAT, Export, doubtful_cells, make_drafts, read_export
 from .texts import quoted
 
-_TEMPLATE = ("cases.csv", "results.csv", "jsonl/cases.jsonl")  # files of an example of an export
+_TEMPLATE = ("cases.csv", "results.csv")  # files of an example of an export
 _SHOWN = 20  # most problems of one kind, and most names, in the report
 _COMMON = 3  # an unpriced examination that so many cases have is named in the report, also where texts are withheld
 # The description of the format that the command prints, with the columns of its tables.
@@ -92,7 +91,7 @@ def check(settings: Settings, path: str | Path) -> Report:
         kind = file_type(folder)
         if kind != "folder":
             problem = "not a folder" if kind else "no such folder"
-            raise IngestError(folder, problem, "give the folder that holds cases.csv or cases.jsonl")
+            raise IngestError(folder, problem, "give the folder that holds cases.csv")
         report.export = read_export(folder, settings.data.private.decimal_mark)
     # Make records of the part that could be read.
     work = Import(credentialed, settings.data.leaks, report.attrition)
@@ -110,14 +109,13 @@ def _group_by_kind(problems: Iterable[IngestError], quiet: bool) -> dict[tuple[s
     kinds: dict[tuple[str, str, str], list[IngestError]] = {}
     for problem in problems:
         shown = problem.without_text() if quiet else problem
-        field = re.sub(r"\[\d+\]", "[]", shown.field or "")  # results[3].value and results[4].value are the same field
-        kinds.setdefault((shown.path.name, field, shown.remedy), []).append(shown)
+        kinds.setdefault((shown.path.name, shown.field or "", shown.remedy), []).append(shown)
     return {kind: sorted(group, key=lambda problem: problem.line or 0) for kind, group in kinds.items()}
 
 
 def write_template(folder: str | Path) -> list[Path]:
-    """Write an example of a hospital's own export to ``folder``: ``cases.csv`` and ``results.csv``, and for the other
-    layout ``jsonl/cases.jsonl``. Returns their paths. Raises IngestError if one of them exists already."""
+    """Write an example of a hospital's own export to ``folder``: ``cases.csv`` and ``results.csv``. Returns their
+    paths. Raises IngestError if one of them exists already."""
     for name in _TEMPLATE:
         if Path(folder, name).exists():
             raise IngestError(Path(folder, name), "stands there already", "give a new folder")

@@ -1,24 +1,21 @@
-"""Imports a hospital's own export in this project's format (docs/reference/private-format.md).
-
-There are two layouts: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`` with the results inside the cases.
-"""
+"""Imports a hospital's own export in this project's format: ``cases.csv`` and ``results.csv``
+(docs/reference/private-format.md)."""
 
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Self
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
 from ..cases.patterns import Patterns
-from ..files import file_type, parse_yaml, shipped_text
+from ..files import parse_yaml, shipped_text
 from ..settings.datasets import PrivateSource
 from .attrition import Attrition
 from .draft import Draft, Import, patient_information
-from .flat_files import Element, IngestError, as_problems, csv_rows, find_file, header_errors, parse_json, text_lines
+from .flat_files import Element, IngestError, as_problems, csv_rows, find_file, header_errors
 from .names import Workup, without_semicolons
 from .texts import LONGEST_TEXT, blank_if_missing, is_absent, one_line, quoted, visible
 
@@ -30,17 +27,11 @@ _MARKS = {"comma": (",", "."), "point": (".", ",")}  # by the decimal mark: it, 
 
 
 class Row(Element):
-    """A row of a table, or an object in JSON, whose fields are text: ``row["age"]``."""
-
-    remedy = "write one case an object, its results as a list of objects"
+    """A row of a table, whose fields are text: ``row["age"]``."""
 
     def __getitem__(self, name: str) -> str:
         """Return the text of the field ``name``."""
         return self.value[name]
-
-    def with_fields(self, fields: Mapping[str, str]) -> Self:
-        """Return a row at the same position in the file, with other ``fields``."""
-        return self._make_element("", fields)
 
 
 @dataclass
@@ -97,44 +88,28 @@ def doubtful_cells(export: Export) -> Iterator[IngestError]:
 
 
 def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
-    """Read the rows of an export in either layout, as far as possible. Problems are collected in the export's
-    ``problems``, not raised. ``decimal_mark`` is kept for :func:`make_drafts`, which reads the numbers
-    (:class:`Export`)."""
+    """Read the rows of an export, as far as possible. Problems are collected in the export's ``problems``, not raised.
+    ``decimal_mark`` is kept for :func:`make_drafts`, which reads the numbers (:class:`Export`)."""
     export = Export(decimal_mark=decimal_mark)
-    # The path of each file, with the ending of a compression; the plain path if it is missing or there are several.
-    paths = {name: folder / name for name in ("cases.csv", "results.csv", "cases.jsonl")}
-    for name in paths:
-        with as_problems(export.problems):
-            paths[name] = find_file(folder, name) or paths[name]
-    cases, results, objects = paths.values()
-    # The layout cases.jsonl, else the two CSV tables.
-    if file_type(objects) == "file":
-        with as_problems(export.problems):
-            if "file" in (file_type(cases), file_type(results)):
-                raise IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts")
-            for line, text in text_lines(objects):
-                with as_problems(export.problems):
-                    _read_object(Row(parse_json(objects, text, line), objects, line), export)
-        return export
-    problems_before = len(export.problems)
     with as_problems(export.problems):
-        _read_table(cases, CASE_COLUMNS, export.cases, export)
-    export.is_whole = len(export.problems) == problems_before
+        _read_table(folder, "cases.csv", CASE_COLUMNS, export.cases, export)
+    export.is_whole = not export.problems
     with as_problems(export.problems):
-        _read_table(results, RESULT_COLUMNS, export.results, export)
+        _read_table(folder, "results.csv", RESULT_COLUMNS, export.results, export)
     return export
 
 
-def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
-    """Read the CSV table ``path`` and append its rows to ``rows``, with fields stripped. The header must have
-    ``columns``, in any order and among others. A row that cannot be read is added to the problems of the export.
-    Raises IngestError for a file that is no such table."""
+def _read_table(folder: Path, name: str, columns: Sequence[str], rows: list[Row], export: Export) -> None:
+    """Read the CSV table ``name``, compressed or not, and append its rows to ``rows``, with fields stripped. The header
+    must have ``columns``, in any order and among others. A row that cannot be read is added to the problems of the
+    export. Raises IngestError for a file that is no such table, and where there are several."""
+    path = find_file(folder, name) or folder / name
     lines = csv_rows(path)
     line, header = next(lines, (1, []))
     for slip in FORMAT["headers"]:
         if re.fullmatch(slip["looks"], visible(",".join(header)).strip(), re.IGNORECASE):
             raise IngestError(path, slip["problem"], slip["remedy"], line=line)
-    names = [one_line(visible(name)).casefold() for name in header]
+    names = [one_line(visible(column)).casefold() for column in header]
     may_be_empty = {column: "" if column in FORMAT["filled"] else "; it may be empty" for column in columns}
     remedies = {column: f"add this column{hint}" for column, hint in may_be_empty.items()}
     if errors := list(header_errors(path, line, names, remedies)):
@@ -151,10 +126,9 @@ def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Exp
             if (longest := max(map(len, fields))) > LONGEST_TEXT:
                 problem = f"a text of {longest:,} characters"
                 raise IngestError(path, problem, "close every double quote, or shorten it", line=line)
-            row = {name: _clean_cell(name, text) for name, text in zip(names, fields, strict=True)}
+            row = {column: _clean_cell(column, text) for column, text in zip(names, fields, strict=True)}
             rows.append(Row(row, path, line))
-            name = path.name.removesuffix(".gz")
-            export.ignored.update((name, key) for key, text in row.items() if key not in columns and text)
+            export.ignored.update((name, column) for column, text in row.items() if column not in columns and text)
     export.ends.append(Row({"rows": str(line)}, path, line))
 
 
@@ -166,36 +140,6 @@ def _clean_cell(column: str, text: str) -> str:
     if column in FORMAT["numbers"]:
         text = unicodedata.normalize("NFKC", text)  # digits in full width
     return text if text == "NA" and column == "item" else blank_if_missing(text)
-
-
-def _read_object(case: Row, export: Export) -> None:
-    """Add the rows of a case, an object of ``cases.jsonl``, to the export: one for the case and one for each result.
-    Results are numbered by their order unless they have a ``sequence``."""
-    results = case.children("results")
-    row = _text_row(case, {}, CASE_COLUMNS, export)
-    export.cases.append(row)
-    for number, result in enumerate(results, 1):
-        defaults = {"sequence": number, "case_id": case.value.get("case_id")}
-        placed = _text_row(result, defaults, RESULT_COLUMNS, export)
-        if placed["case_id"] == row["case_id"]:
-            export.results.append(placed)
-        else:
-            export.problems.append(placed.error("case_id", "differs from that of the case around it", "leave it out"))
-
-
-def _text_row(row: Row, defaults: Mapping[str, Any], columns: Sequence[str], export: Export) -> Row:
-    """Return the row of a JSON object with the fields ``columns`` as text. A field that is absent has its text in
-    ``defaults``, or is empty. A field that is neither text nor number is added to the problems of the export."""
-    fields, values = dict.fromkeys(columns, ""), {**defaults, **row.value}
-    export.ignored.update((row.path.name, name) for name in values if name not in (*columns, "results"))
-    for name in columns:
-        value = values.get(name)
-        if isinstance(value, (dict, list, bool)):
-            problem = f"expected text or a number, found {type(value).__name__}"
-            export.problems.append(row.error(name, problem, "write it as text"))
-        elif value is not None:
-            fields[name] = _clean_cell(name, str(value))
-    return row.with_fields(fields)
 
 
 def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
@@ -236,14 +180,12 @@ def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
                 fields[name] = fields[name].replace(thousands_mark, "").replace(decimal_mark, ".")
         for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
-            # A result within a case in JSON (its ``place`` there is not empty) belongs to that case.
-            has_case = name == "case_id" and row.place
-            if text == "" and rule.get("empty") and not has_case:  # "empty": what to do about an empty field
+            if text == "" and rule.get("empty"):  # "empty": what to do about an empty field
                 export.problems.append(row.error(name, "is empty", rule["empty"]))
             if text and not re.fullmatch(rule["fits"], text, re.IGNORECASE):
                 export.problems.append(row.error(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
                 fields[name] = ""
-        yield row.with_fields(fields)
+        yield Row(fields, row.path, row.line)
 
 
 def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
