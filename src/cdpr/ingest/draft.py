@@ -84,10 +84,11 @@ class Import:
         data set is split. Returns None, counted in ``attrition``, where a rule drops the case."""
         attrition = self.attrition
         attrition.read += 1
-        if rule := draft.rejected or _failed_rule(draft):
+        history = _clean_history(draft)
+        if rule := draft.rejected or _failed_rule(draft, history):
             attrition.drop(rule, draft.note_id, draft.where)
             return None
-        history, results = _clean_history(draft), self._clean_results(draft)
+        results = self._clean_results(draft)
         controlled = control_leaks(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
         if controlled is None:
             return None
@@ -134,14 +135,14 @@ def _clean_history(draft: Draft) -> dict[str, str]:
     return {name: "\n".join(filter(None, map(one_line, section))) for name, section in lines.items()}
 
 
-def _failed_rule(draft: Draft) -> str | None:
-    """Return the rule that drops a draft: it has no diagnosis in words, no physical examination although one is needed,
-    or neither complaint nor present illness. None for a usable draft."""
+def _failed_rule(draft: Draft, history: Mapping[str, str]) -> str | None:
+    """Return the rule that drops a draft with this clean ``history``: it has no diagnosis in words, no physical
+    examination although one is needed, or neither complaint nor present illness. None for a usable draft."""
     rules = {
         "no diagnosis": is_absent(draft.diagnosis) or draft.diagnosis.casefold() == "none",
         "diagnosis given as a code": is_code(draft.diagnosis),
         "no physical examination": draft.needs_physical and not draft.physical,
-        "no complaint and no present illness": not has_illness(_clean_history(draft)),
+        "no complaint and no present illness": not says_something(illness_text(history)),
     }
     return next((rule for rule, applies in rules.items() if applies), None)
 
@@ -149,7 +150,7 @@ def _failed_rule(draft: Draft) -> str | None:
 def missing_content(history: Mapping[str, str], results: Collection[str]) -> str | None:
     """Return the rule that drops a case with this history (texts by section) and these examinations: it has neither
     complaint nor present illness, or no examination. None where nothing is missing."""
-    if not has_illness(history):
+    if not says_something(illness_text(history)):
         return "no complaint and no present illness"
     return None if results else "no examination"
 
@@ -191,11 +192,6 @@ def patient_information(years: float | None, sex: str) -> str:
     if 0 < years < 1:  # in months, but in days before the third month
         age = f"{int(years * 12)} month" if years * 12 >= 2 else f"{round(years * 365.25)} day"
     return f"{age} old {word}".rstrip()
-
-
-def has_illness(history: Mapping[str, str]) -> bool:
-    """Whether a history (texts by section) has a chief complaint or a present illness."""
-    return says_something(illness_text(history))
 
 
 def illness_text(history: Mapping[str, str]) -> str:

@@ -256,10 +256,8 @@ def _read_elements(file: Path) -> Iterator[FhirElement]:
         yield from (FhirElement(parse_json(file, line, number), file, number) for number, line in lines)
         return
     content = parse_json(file, text)
-    if isinstance(content, list):
-        yield from (FhirElement(value, file, place=f"[{index}]") for index, value in enumerate(content))
-    else:
-        yield FhirElement(content, file)
+    values = {f"[{n}]": value for n, value in enumerate(content)} if isinstance(content, list) else {"": content}
+    yield from (FhirElement(value, file, place=place) for place, value in values.items())
 
 
 def of_kind(resources: Iterable[Resource], *types: str) -> Iterator[Resource]:

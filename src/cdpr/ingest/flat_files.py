@@ -184,12 +184,6 @@ def read_text(path: Path) -> str:
     return text
 
 
-def text_lines(path: Path) -> list[tuple[int, str]]:
-    """Return (number, text) of each line of a file that is not blank; numbers count from 1. Raises IngestError for a
-    file that cannot be read."""
-    return [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
-
-
 def parse_json(path: Path, text: str, line: int = 1) -> Any:
     """Parse the JSON value in ``text``, which begins at ``line`` of the file ``path``. Its texts lose invisible
     characters (:func:`visible`).
@@ -327,7 +321,8 @@ def json_lines(path: Path) -> Iterator[Element]:
     files = files_with_ending(path, ".jsonl")
     if len(files) != 1:
         raise IngestError(path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
-    return (Element(parse_json(files[0], text, line), files[0], line) for line, text in text_lines(files[0]))
+    lines = enumerate(read_text(files[0]).split("\n"), 1)
+    return (Element(parse_json(files[0], text, line), files[0], line) for line, text in lines if text.strip())
 
 
 def digest_id(dataset: str, content: Any) -> str:

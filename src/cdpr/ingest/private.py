@@ -102,8 +102,11 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
 def _read_table(folder: Path, name: str, columns: Sequence[str], rows: list[Row], export: Export) -> None:
     """Read the CSV table ``name``, compressed or not, and append its rows to ``rows``, with fields stripped. The header
     must have ``columns``, in any order and among others. A row that cannot be read is added to the problems of the
-    export. Raises IngestError for a file that is no such table, and where there are several."""
-    path = find_file(folder, name) or folder / name
+    export. Raises IngestError for a file that is no such table. Of several forms of the file, which are a problem, the
+    plain one is read."""
+    path = folder / name
+    with as_problems(export.problems):
+        path = find_file(folder, name) or path
     lines = csv_rows(path)
     line, header = next(lines, (1, []))
     for slip in FORMAT["headers"]:
