@@ -15,7 +15,7 @@ from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import, patient_information
-from .fhir_resources import FhirElement, Resource, concept_display, of_kind, read_resources
+from .fhir_resources import FhirElement, Resource, attached_texts, concept_display, of_kind, read_resources
 from .fhir_results import FINAL, Person, collect_results, read_value, time_of
 from .notes import parse_discharge_note
 from .texts import html_text, one_line, patterns, phrases, says_something
@@ -80,7 +80,7 @@ def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_C
     by_patient: _CasesByPatient = defaultdict(list)
     for case in cases:
         by_patient[case.patient].append(case)
-    named_diagnoses = {_find_condition(one, entry) for one in by_encounter for entry in one.children("diagnosis")}
+    named_diagnoses = {_find_condition(entry) for one in by_encounter for entry in one.children("diagnosis")}
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
@@ -110,7 +110,7 @@ def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resour
     """Return the outermost encounter of which ``encounter`` is part (``partOf``), directly or through others. It is
     ``encounter`` itself if it is part of none that is ``known``, or if the references form a ring."""
     chain = [encounter]
-    while (outer := chain[-1].resolve(chain[-1].child("partOf").text("reference"))) and outer in known:
+    while (outer := chain[-1].child("partOf").resolve()) and outer in known:
         if outer in chain:
             return encounter
         chain.append(outer)
@@ -126,7 +126,7 @@ def _is_lasting(resource: Resource) -> bool:
 
 def _patient_of(resource: Resource) -> Resource | None:
     """Return the patient of a resource; None where the resource names no patient of the export."""
-    return resource.resolve((resource.child("subject") or resource.child("patient")).text("reference"))
+    return (resource.child("subject") or resource.child("patient")).resolve()
 
 
 def _find_owners(resource: Resource, by_encounter: dict[Resource, _Case], by_patient: _CasesByPatient) -> list[_Case]:
@@ -137,7 +137,7 @@ def _find_owners(resource: Resource, by_encounter: dict[Resource, _Case], by_pat
     cases = by_patient[patient] if patient else []
     references = (resource.child("encounter"), *resource.child("context").children("encounter"))
     if first_reference := next(filter(None, references), None):
-        encounter = resource.resolve(first_reference.text("reference"))
+        encounter = first_reference.resolve()
         owners = [by_encounter[encounter]] if encounter in by_encounter else []
     elif len(cases) == 1:
         owners = cases
@@ -217,8 +217,7 @@ def _result_resources(case: _Case, source: FhirSource, attrition: Attrition) -> 
     own = [resource for resource in of_kind(case.resources, *_RESULT_KINDS) if not _is_note(resource)]
     listed = []
     for report in of_kind(own, "DiagnosticReport", "Observation"):
-        references = (*report.children("result"), *report.children("hasMember"))
-        listed += [report.resolve(reference.text("reference")) for reference in references]
+        listed += [one.resolve() for one in (*report.children("result"), *report.children("hasMember"))]
     observations = of_kind(filter(None, listed), "Observation")
     # Each once, by its value: a resource within another one is a new object for each reference to it.
     resources = list({id(resource.value): resource for resource in (*own, *observations)}.values())
@@ -230,10 +229,10 @@ def _result_resources(case: _Case, source: FhirSource, attrition: Attrition) -> 
     return sorted(resources, key=lambda resource: time_of(resource) or _END_OF_TIME)
 
 
-def _find_condition(encounter: Resource, entry: FhirElement) -> Resource | None:
+def _find_condition(entry: FhirElement) -> Resource | None:
     """Return the condition to which an ``entry`` of ``Encounter.diagnosis`` refers; None where it refers to anything
     else."""
-    condition = encounter.resolve(entry.child("condition").text("reference"))
+    condition = entry.child("condition").resolve()
     return condition if condition and condition.kind == "Condition" else None
 
 
@@ -250,7 +249,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     for encounter in case.encounters:
         complaints += map(concept_display, encounter.children("reasonCode"))
         for entry in encounter.children("diagnosis"):
-            condition = _find_condition(encounter, entry)
+            condition = _find_condition(entry)
             if condition is None:
                 attrition.count("references that lead nowhere")
                 continue
@@ -371,7 +370,7 @@ def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]
         # The attachments of other reports are results.
         attachments = resource.children("presentedForm") if _is_note(resource) else []
         attachments += [one.child("attachment") for one in resource.children("content")]
-        yield from ((text, True) for text in resource.attached_texts(attachments, attrition))
+        yield from ((text, True) for text in attached_texts(attachments, attrition))
 
 
 def _composition_sections(content: FhirElement) -> Iterator[str]:

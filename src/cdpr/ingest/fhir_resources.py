@@ -27,16 +27,16 @@ _STU3 = "resources with element names of FHIR STU3"  # an event that is counted
 
 
 class FhirElement(Element):
-    """An element of a FHIR resource, with access to the data types of FHIR. ``displays`` has the words that any
-    resource of the export gives for a code, by code."""
+    """An element of a FHIR resource, with access to the data types of FHIR. ``resource`` is the resource to which it
+    belongs; None outside of resources, in a bundle."""
 
     remedy = "export it again as FHIR R4"
-    displays: Mapping[str, str] = {}
+    resource: Any = None
 
     def _make_element(self, name: str, value: Any) -> "FhirElement":
         """Make the part ``name`` of this element, with the content ``value``."""
         part = FhirElement(value, self.path, self.line, self._place_of(name))
-        part.displays = self.displays
+        part.resource = self.resource
         return part
 
     def moment(self, name: str, end: bool = False) -> datetime | None:
@@ -81,6 +81,43 @@ class FhirElement(Element):
             return {self.text(name)} - {""}
         return {coding.text("code") for concept in self.children(name) for coding in concept.children("coding")} - {""}
 
+    def resolve(self, name: str = "reference") -> "Resource | None":
+        """Find the resource to which the text ``name`` refers: ``Patient/7``, a URL, or ``#a`` for one that the own
+        resource contains. None where the export does not have it."""
+        address = self.text(name).partition("/_history/")[0]  # without a version
+        export, bundle = self.resource.export, self.resource.bundle
+        if address.startswith("#"):
+            inner = [one for one in self.resource.children("contained") if one.text("id") == address[1:]]
+            return Resource(inner[0], export, bundle) if inner else None
+        kind_and_id = _PATTERN.local_reference.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
+        for alias in (address, kind_and_id[1] if kind_and_id else ""):
+            known = export.by_reference.get(alias, {})
+            # Of other bundles only one may have it: the pages of a query are bundles, which refer to one another.
+            only = next(iter(known.values())) if len(known) == 1 else None
+            if resource := known.get(bundle) or known.get("") or only:
+                return resource
+        return None
+
+    def attached_text(self) -> str | None:
+        """Decode the text of an attachment, or of the Binary resource that it names. None if it is no text, or not in
+        the export. Raises IngestError for text that cannot be decoded."""
+        content = self if self.text("data") or not self.text("url") else self.resolve("url")
+        if content is None:
+            return None
+        header = Message()  # the parser of mail, for "text/plain; charset=latin1"
+        header["Content-Type"] = content.text("contentType")
+        kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
+        is_text = kind in (*_WORDS["plain"], *_WORDS["marked"])
+        if not is_text or not content.text("contentType") or not content.text("data"):
+            return None
+        try:
+            data = base64.b64decode("".join(content.text("data").split()), validate=True)
+            text = data.decode("utf-8-sig" if charset in ("utf-8", "us-ascii") else charset)
+        except (ValueError, LookupError):  # no base64, another charset, or an unknown one
+            raise content.error("data", f"no base64 of text in {charset.upper()}, as its contentType says",
+                                "name the charset in contentType (text/plain; charset=...)") from None  # fmt: skip
+        return html_text(text) if kind in _WORDS["marked"] else plain_text(text)
+
 
 def concept_display(concept: FhirElement) -> str:
     """Return a CodeableConcept in words: its text or display, else the display that its code has elsewhere in the
@@ -88,7 +125,7 @@ def concept_display(concept: FhirElement) -> str:
     codings = concept.children("coding")
     codes = [coding.text("code") for coding in codings]
     names = [concept.text("text"), *(coding.text("display") for coding in codings)]
-    names += [concept.displays.get(code) or _WORDS["loinc"].get(code, "") for code in codes]
+    names += [concept.resource.export.displays.get(code) or _WORDS["loinc"].get(code, "") for code in codes]
     return one_line(next(filter(None, names), ""))
 
 
@@ -132,7 +169,7 @@ class Resource(FhirElement):
         version before R4, are renamed in place; of one that occurs under both names the later is kept. The words that
         the resource gives for codes are added to ``export.displays``, for places of the export that give none."""
         super().__init__(content.value, content.path, content.line, content.place)
-        self.kind, self.export, self.bundle, self.displays = self.text("resourceType"), export, bundle, export.displays
+        self.kind, self.export, self.bundle, self.resource = self.text("resourceType"), export, bundle, self
         # In place, because a resource is known by the identity of its value.
         names = _WORDS["stu3"].get(self.kind, {})
         self.is_stu3 = not names.keys().isdisjoint(self.value)
@@ -149,50 +186,13 @@ class Resource(FhirElement):
         """The identifier of the resource, which is unique among all bundles."""
         return self.bundle + (self.text("id") or self.place)
 
-    def resolve(self, reference: str) -> "Resource | None":
-        """Find the resource to which ``reference`` refers: ``Patient/7``, a URL, or ``#a`` for one that this resource
-        contains. None where the export does not have it."""
-        address = reference.partition("/_history/")[0]  # without a version
-        if address.startswith("#"):
-            inner = [one for one in self.children("contained") if one.text("id") == address[1:]]
-            return Resource(inner[0], self.export, self.bundle) if inner else None
-        kind_and_id = _PATTERN.local_reference.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
-        for name in (address, kind_and_id[1] if kind_and_id else ""):
-            known = self.export.by_reference.get(name, {})
-            # Of other bundles only one may have it: the pages of a query are bundles, which refer to one another.
-            only = next(iter(known.values())) if len(known) == 1 else None
-            if resource := known.get(self.bundle) or known.get("") or only:
-                return resource
-        return None
 
-    def attached_texts(self, attachments: Iterable[FhirElement], attrition: Attrition) -> list[str]:
-        """Return the text of each of ``attachments``. Attachments that are no text, or not in the export, are counted
-        and left out. Raises IngestError for text that cannot be decoded."""
-        texts = list(map(self._attachment_text, attachments))
-        attrition.count("attachments that are no text or lie elsewhere", texts.count(None))
-        return [text for text in texts if text is not None]
-
-    def _attachment_text(self, attachment: FhirElement) -> str | None:
-        """Decode the text of an attachment, or of the Binary resource that it names. None if it is no text, or not in
-        the export. Raises IngestError for text that cannot be decoded."""
-        if not attachment.text("data") and attachment.text("url"):
-            binary = self.resolve(attachment.text("url"))
-            if binary is None:
-                return None
-            attachment = binary
-        header = Message()  # the parser of mail, for "text/plain; charset=latin1"
-        header["Content-Type"] = attachment.text("contentType")
-        kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
-        is_text = kind in (*_WORDS["plain"], *_WORDS["marked"])
-        if not is_text or not attachment.text("contentType") or not attachment.text("data"):
-            return None
-        try:
-            data = base64.b64decode("".join(attachment.text("data").split()), validate=True)
-            text = data.decode("utf-8-sig" if charset in ("utf-8", "us-ascii") else charset)
-        except (ValueError, LookupError):  # no base64, another charset, or an unknown one
-            raise attachment.error("data", f"no base64 of text in {charset.upper()}, as its contentType says",
-                                   "name the charset in contentType (text/plain; charset=...)") from None  # fmt: skip
-        return html_text(text) if kind in _WORDS["marked"] else plain_text(text)
+def attached_texts(attachments: Iterable[FhirElement], attrition: Attrition) -> list[str]:
+    """Return the text of each of ``attachments``. Attachments that are no text, or not in the export, are counted and
+    left out. Raises IngestError for text that cannot be decoded."""
+    texts = [attachment.attached_text() for attachment in attachments]
+    attrition.count("attachments that are no text or lie elsewhere", texts.count(None))
+    return [text for text in texts if text is not None]
 
 
 def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> list[Resource]:

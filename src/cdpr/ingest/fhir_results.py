@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..cases import Analyte, examinations
 from .attrition import Attrition
-from .fhir_resources import FhirElement, Resource, concept_display, of_kind
+from .fhir_resources import FhirElement, Resource, attached_texts, concept_display, of_kind
 from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, without_semicolons
 from .notes import report_text
 from .texts import is_absent, one_line, patterns, phrases, says_something
@@ -80,7 +80,7 @@ class _Collector:
         name is counted, unless it lists observations."""
         name = _PATTERN.system.sub("", _code_name(report))
         is_imaging = not report.codes("category").isdisjoint(_WORDS["imaging"])
-        texts = report.attached_texts(report.children("presentedForm"), self.attrition)
+        texts = attached_texts(report.children("presentedForm"), self.attrition)
         parts = [report_text(text) if is_imaging else one_line(text) for text in texts]
         coded = ", ".join(map(concept_display, report.children("conclusionCode")))
         conclusion = one_line(report.text("conclusion")) or coded
@@ -149,7 +149,7 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
     for resource in of_kind(resources, "Observation", "DiagnosticReport"):
         name = _code_name(resource)
         for reference in resource.children("hasMember" if resource.kind == "Observation" else "result"):
-            member = resource.resolve(reference.text("reference"))
+            member = reference.resolve()
             if member is None:
                 attrition.count("references that lead nowhere")
                 continue
@@ -184,7 +184,7 @@ def _specimen_reference(resource: Resource) -> str:
 def _find_fluid(resource: Resource) -> str:
     """Return the fluid that was examined, as ``panels.csv`` names it: by the type of the specimen and the name of the
     observation ("Glucose in Urine"). ``Blood`` where neither says anything, empty for an unknown fluid."""
-    specimen = resource.resolve(_specimen_reference(resource))
+    specimen = resource.child("specimen").resolve()
     in_name = _PATTERN.system.search(resource.display("code"))  # " in Urine", whose group 1 is "Urine"
     descriptions = (specimen.display("type") if specimen else "", in_name[1] if in_name else "")
     description = " ".join(filter(None, descriptions)).casefold()
