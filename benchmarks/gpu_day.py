@@ -50,6 +50,7 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.memory import ModelSize, memory_plan
+from cdpr.training.verl.tables import add_quantities, read_table
 
 _QWEN3 = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "tie_word_embeddings": True}
 MODELS = {  # public configurations
@@ -361,8 +362,10 @@ def needs_gb(kind: str, name: str, device: str) -> float:
     if kind == "learning":
         return 60.0 if device == "cuda" else 4.0
     size = ModelSize.model_validate(MODELS[name] | {"max_position_embeddings": POSITIONS})
-    weights, rank = size.parameters / 1e9, RANK.get(name, 0)
-    trained = size.adapters(rank) / 1e9 if rank else weights
+    rank = RANK.get(name, 0)
+    sizes = add_quantities(read_table("memory")["sizes"], {"model": size, "verl": {"lora_rank": rank}})
+    weights = sizes["parameters"] / 1e9
+    trained = sizes["adapters"] / 1e9 if rank else weights
     tokens = 1500 * (1 if rank else 4)
     activations = tokens * size.layers * 2 * (34 * size.hidden + 6 * size.intermediate) / 1e9
     # The sampler and generate hold weights in bfloat16 each; a step in float32, and again those of the frozen policy.

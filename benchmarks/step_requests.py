@@ -3,7 +3,7 @@
 A policy works up one batch of training cases, and the code of training assigns credit under several settings. Every
 reply is logged with its state. From the log come the requests (one a reply, or one for all replies of a state), the
 prompt tokens (without prefix cache; with one, where a case keeps to its server or every request goes to any), and the
-sampled tokens, once in the policy's own tokens and once in those of the paper's prompt (`training.verl.duration`).
+sampled tokens, once in the policy's own tokens and once in those of the paper's prompt (`training.verl.plan`).
 The figures that the planner takes from here are those of the arm `paper`.
 
 With `--truth N` also the error of R_proc under each setting, against the true advantage from N whole continuations of
@@ -52,7 +52,7 @@ from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.load import merge
 from cdpr.training.algorithm import Context, Group, score_groups
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.duration import Behaviour, step_values, step_work
+from cdpr.training.verl.plan import Behaviour, step_values, step_work
 from cdpr.training.verl.tables import read_table
 
 USUAL: dict[str, float] = read_table("duration")["behaviour"]  # lengths with the paper's prompt

@@ -11,7 +11,7 @@ from toy import CBC, CT, MRI, RIGHT, WRONG, Script, ToyPolicy, group, problem
 
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.scores import summarise, summarise_episodes, trajectory_score
-from cdpr.credit.states import Disagreement, entropy_selected, materially_differ, states_to_probe
+from cdpr.credit.states import LEAST_DIFFERENCE, entropy_selected, materially_differ, states_to_probe
 from cdpr.settings import parse_settings
 
 
@@ -51,41 +51,41 @@ FREE = "REQUEST_TEST: Abdominal exam"
 @pytest.mark.parametrize(
     ("one", "other", "signal", "difference"),
     [
-        ((CBC, RIGHT), (RIGHT,), "tests", 1),
+        ((CBC, RIGHT), (RIGHT,), "issued", 1),
         ((CT, RIGHT), (CBC, RIGHT), "cost_usd", 297.26 - 7.77),
-        ((MRI, RIGHT), (CBC, RIGHT), "unavailable", 1),
-        (("what?", RIGHT), (FREE, RIGHT), "unavailable", 1),
+        ((MRI, RIGHT), (CBC, RIGHT), "infeasible", 1),
+        (("what?", RIGHT), (FREE, RIGHT), "infeasible", 1),
     ],
 )
 def test_suffixes_differ_by_each_signal_alone_from_its_bound_on(case, one, other, signal, difference):
     _, env = problem()
     ends = [(group(env, Script(*texts), case, n=1)[0], 0) for texts in (one, other)]
-    never = dict.fromkeys(("tests", "cost_usd", "unavailable"), float("inf"))
+    never = dict.fromkeys(LEAST_DIFFERENCE, float("inf"))
     for pair in (ends, ends[::-1]):
-        assert materially_differ(*pair, Disagreement(**never | {signal: difference}))
-        assert not materially_differ(*pair, Disagreement(**never | {signal: difference + 0.01}))
+        assert materially_differ(*pair, never | {signal: difference})
+        assert not materially_differ(*pair, never | {signal: difference + 0.01})
 
 
 @pytest.mark.parametrize(
     ("one", "other", "signal"),
-    [((CBC, RIGHT), (CT, RIGHT), "tests"), ((CBC, RIGHT), (CBC, RIGHT), "cost_usd"),
-     ((MRI, RIGHT), ("what?", RIGHT), "unavailable")],
+    [((CBC, RIGHT), (CT, RIGHT), "issued"), ((CBC, RIGHT), (CBC, RIGHT), "cost_usd"),
+     ((MRI, RIGHT), ("what?", RIGHT), "infeasible")],
 )  # fmt: skip
 def test_suffixes_that_count_the_same_do_not_differ(case, one, other, signal):
     _, env = problem()
-    never = dict.fromkeys(("tests", "cost_usd", "unavailable"), float("inf"))
+    never = dict.fromkeys(LEAST_DIFFERENCE, float("inf"))
     ends = [(group(env, Script(*texts), case, n=1)[0], 0) for texts in (one, other)]
-    assert not materially_differ(*ends, Disagreement(**never | {signal: 0.5}))
+    assert not materially_differ(*ends, never | {signal: 0.5})
 
 
 def test_suffixes_differ_by_their_outcome_and_not_by_what_came_before(case):
     _, env = problem()
-    never = Disagreement(tests=float("inf"), cost_usd=float("inf"), unavailable=float("inf"))
+    never = dict.fromkeys(LEAST_DIFFERENCE, float("inf"))
     right, wrong, dear = (
         group(env, Script(*texts), case, n=1)[0] for texts in ((CBC, RIGHT), (CBC, WRONG), (CT, CBC, RIGHT))
     )
     assert materially_differ((right, 0), (wrong, 0), never)
-    assert not materially_differ((right, 0), (dear, 1), Disagreement())
+    assert not materially_differ((right, 0), (dear, 1))
 
 
 def test_what_is_logged_of_a_batch_is_what_was_found(case):

@@ -46,9 +46,9 @@ from cdpr.training.torch.warm_start import DemonstratedEpisode, Lessons, encode_
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check_settings, environment_variables, hydra_arguments, translate_settings
-from cdpr.training.verl.duration import estimate_step, step_values, step_work
 from cdpr.training.verl.launch import frozen_server
 from cdpr.training.verl.memory import memory_plan
+from cdpr.training.verl.plan import estimate_step, step_values, step_work
 from cdpr.training.verl.session import (
     Schedule,
     Session,
@@ -195,7 +195,7 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
     assert any(output.alternatives for output in outputs) == trainer.algorithm.extra_samples
     rollouts = trainer.run.summarise("train", trajectories) | {"rollout/failed": 0, "rollout/fatal": 0}
     rollouts["rollout/tokens"] = sum(len(sample.positions) for sample in samples)
-    assert finished.rollouts == pytest.approx(rollouts)
+    assert {name: finished.metrics[name] for name in rollouts} == pytest.approx(rollouts)
 
 
 def session_rows(session, iteration):
@@ -256,7 +256,7 @@ def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path
     places = [row["index"] for row in session_rows(session, 0)]
     other = places[1 - broken[0] // 4]
     assert set(finished.advantages) == {f"g{other}_{i}_0" for i in range(4)}
-    row = translate_metrics(finished.rollouts, {}, {})
+    row = translate_metrics(finished.metrics, {}, {})
     assert row["rollout/failed"] == 1 / 8 and not row["rollout/fatal"]
     assert reason_to_stop(row, 0.1) and reason_to_stop(row, 0.2) is None
 
@@ -417,7 +417,7 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
         f"{a}.use_kl_loss": False, "algorithm.use_kl_in_reward": False, "algorithm.gamma": 1.0,
         "trainer.save_freq": 50, "trainer.test_freq": 200, "trainer.n_gpus_per_node": 2, f"{a}.entropy_coeff": 0.0,
     }.items() <= plan.items()  # fmt: skip
-    assert memory_plan(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
+    assert memory_plan(paper(tmp_path)).parameters == pytest.approx(4.02e9, rel=0.01)
 
 
 def test_a_run_without_a_frozen_policy_plans_no_memory_for_it(tmp_path):

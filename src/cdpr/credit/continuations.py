@@ -124,13 +124,6 @@ class Draws:
             self.failed += 1
             return None
 
-    async def _end_by_belief(self, state: State, ends: Mapping[int, Continuation]) -> dict[int, Continuation]:
-        """Let continuations that diagnose at ``state`` end with a probability instead of a verdict: returns copies of
-        ``ends``, continuations by number, whose ``correct`` is the policy's belief in the true disease at ``state``.
-        Returns none where the belief could not be read."""
-        belief = await self.belief(state)
-        return {} if belief is None else {k: replace(end, correct=belief) for k, end in ends.items()}
-
     async def rollout(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
         decisions, then a forced diagnosis (equation "rollout"). Its ``correct`` is the verdict on its diagnosis, or
@@ -142,11 +135,12 @@ class Draws:
         """
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
-        if forced and scored:  # no reply is drawn: the belief replaces the diagnosis, which costs nothing
-            return await self._end_by_belief(state, dict.fromkeys(numbers, Continuation(0.0, Effort())))
         # All take one step. Those that diagnose end; the others are grouped by the text of their reply.
-        steps = await self.draw_steps(state, numbers, forced)
         continuations: dict[int, Continuation] = {}
+        if forced and scored:  # no reply is drawn: the belief replaces the diagnosis, which costs nothing
+            steps, continuations = {}, dict.fromkeys(numbers, Continuation(0.0, Effort()))
+        else:
+            steps = await self.draw_steps(state, numbers, forced)
         numbers_by_reply: dict[str, list[int]] = {}
         for number, step in steps.items():
             if forced or isinstance(step.action, FinalDiagnosis):
@@ -161,8 +155,10 @@ class Draws:
         branches = [(steps[same_reply[0]], same_reply) for same_reply in numbers_by_reply.values()]
         calls = [self.rollout(state.after(step), same_reply, horizon - 1) for step, same_reply in branches]
         rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)  # one alone needs no task
-        if continuations and scored:
-            continuations = await self._end_by_belief(state, continuations)
+        if continuations and scored:  # the belief replaces the verdict; they have failed where it could not be read
+            belief = await self.belief(state)
+            ends = continuations.items() if belief is not None else ()
+            continuations = {k: replace(end, correct=belief) for k, end in ends}
         # Put this step in front of what came back from the branches.
         for (step, _), rest in zip(branches, rests, strict=True):
             for number, end in rest.items():

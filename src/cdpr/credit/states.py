@@ -113,28 +113,19 @@ def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
 # Selection
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """How much two ends of episodes must differ at least to count as disagreeing, in one of three amounts: ``tests``,
-    the number of issued examinations; ``cost_usd``, US dollars; ``unavailable``, the number of infeasible requests. The
-    paper gives no numbers (docs/deviations.md, D9)."""
-
-    tests: float = 1
-    cost_usd: float = 10.0
-    unavailable: float = 1
+#: How much two ends of episodes must differ at least to count as disagreeing, in one of three amounts: the number of
+#: issued examinations, US dollars, the number of infeasible requests. The paper gives no numbers (docs/deviations.md,
+#: D9).
+LEAST_DIFFERENCE: Mapping[str, float] = {"issued": 1, "cost_usd": 10.0, "infeasible": 1}
 
 
-def materially_differ(suffix: Suffix, other: Suffix, bounds: Disagreement = Disagreement()) -> bool:
-    """Whether the ends of two episodes differ in their outcome, or in their effort by at least one of ``bounds``
+def materially_differ(suffix: Suffix, other: Suffix, least: Mapping[str, float] = LEAST_DIFFERENCE) -> bool:
+    """Whether the ends of two episodes differ in their outcome, or at least by ``least`` in one amount of their effort
     (section "Rollout Cache")."""
     (first, start), (second, second_start) = suffix, other
     effort, other_effort = first.effort(start), second.effort(second_start)
-    return (
-        first.correct != second.correct
-        or abs(effort.issued - other_effort.issued) >= bounds.tests
-        or abs(effort.cost_usd - other_effort.cost_usd) >= bounds.cost_usd
-        or abs(effort.infeasible - other_effort.infeasible) >= bounds.unavailable
-    )
+    differences = {name: abs(getattr(effort, name) - getattr(other_effort, name)) for name in least}
+    return first.correct != second.correct or any(differences[name] >= least[name] for name in least)
 
 
 def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:

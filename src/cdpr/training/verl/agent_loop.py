@@ -39,12 +39,11 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 class EpisodeOutput(AgentLoopOutput):
     """An episode in verl's format, with its ``trajectory``. If the episode failed, ``trajectory`` is None and
-    ``failure`` is the type of the error; ``fatal`` marks an error of the program, not of a server. ``alternatives`` are
-    further replies to train on, each an output of its own, which branch off from the episode."""
+    ``failure`` the error. ``alternatives`` are further replies to train on, each an output of its own, which branch off
+    from the episode."""
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)
-    failure: str = Field(default="", exclude=True)
-    fatal: bool = Field(default=False, exclude=True)
+    failure: Any = Field(default=None, exclude=True)  # an Exception
     alternatives: list["EpisodeOutput"] = Field(default_factory=list, exclude=True)
 
 
@@ -88,16 +87,20 @@ class DiagnosticLoop(AgentLoopBase):
 def _failed_output(run: TrainingRun, case: CaseRecord, error: Exception) -> EpisodeOutput:
     """Log the ``error`` of a failed episode, and return an output that stands for it: a prompt and one token without
     loss. verl needs an output for every member of a group."""
-    fatal = not isinstance(error, ModelFailure)
-    if fatal:
+    if _is_fatal(error):
         _log_stack("a fault in an episode", error)
     else:
         _log.warning("an episode failed: %s", error)
     turn = Turn("", run.prompts.context_ids(State(case)), (run.tokenizer.end_of_turn,), (0.0,))
     output = _episode_output([turn], {0})  # any version of the weights: nothing is trained
     output.response_mask, output.num_turns = [0], 1  # 0: the token has no loss
-    output.failure, output.fatal = type(error).__name__, fatal
+    output.failure = error
     return output
+
+
+def _is_fatal(error: Exception | None) -> bool:
+    """Whether an error is one of the program, not of a server."""
+    return error is not None and not isinstance(error, ModelFailure)
 
 
 def _episode_output(turns: Sequence[Turn], versions: set[int], limit: int | None = None) -> EpisodeOutput:
@@ -152,11 +155,9 @@ class BatchAdvantages:
 
     ``advantages`` has for each row one value per token: the advantage times the token's weight in the loss. ``weights``
     has for each row the sum of these weights; it is empty for an algorithm without alternatives, where all are 1. Rows
-    of failed groups are missing: they have the advantage 0. ``rollouts`` are metrics of the episodes, ``metrics`` those
-    of the algorithm.
+    of failed groups are missing: they have the advantage 0. ``metrics`` are those of the episodes and of the algorithm.
     """
 
-    rollouts: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, list[float]] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -229,7 +230,7 @@ class GroupHook:
             _log_stack("credit failed", error)
             for group in groups:
                 for member in group.members.values():
-                    member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
+                    member.failure = error
             return
         for group, credit in zip(groups, scored, strict=True):
             group.scored = credit
@@ -255,10 +256,10 @@ class GroupHook:
         groups = sorted((self.groups.pop(uid) for uid in uids), key=lambda group: group.row)
         outputs = [output for group in groups for _, output in sorted(group.members.items())]
         trajectories = [output.trajectory for output in outputs if output.trajectory is not None]
-        batch = BatchAdvantages(rollouts=self.session.run.summarise("train", trajectories))
-        batch.rollouts |= {
-            "rollout/failed": sum(bool(output.failure) for output in outputs) / max(1, len(outputs)),
-            "rollout/fatal": sum(output.fatal for output in outputs) / max(1, len(outputs)),
+        batch = BatchAdvantages(metrics=self.session.run.summarise("train", trajectories))
+        batch.metrics |= {
+            "rollout/failed": sum(output.failure is not None for output in outputs) / max(1, len(outputs)),
+            "rollout/fatal": sum(_is_fatal(output.failure) for output in outputs) / max(1, len(outputs)),
             "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
         }
         # Advantages of the groups that were scored.
@@ -266,7 +267,7 @@ class GroupHook:
         scored = [group.scored for group in groups if group.scored]
         if not scored:
             return batch
-        batch.metrics = self.algorithm.finish_batch(scored)
+        batch.metrics |= self.algorithm.finish_batch(scored)
         check_finite([list(group.trajectories().values()) for group in groups], scored)
         for group, credit in zip(groups, scored, strict=True):
             _add_rows(batch, group, credit)

@@ -28,9 +28,8 @@ def environment_variables(settings: Settings) -> dict[str, str]:
     toolkit = {name: os.environ.get(name, value) for name, value in WITHOUT_TOOLKIT.items()}
     variables = {**NO_TELEMETRY, "HF_HUB_OFFLINE": "1", **toolkit}
     if settings.training.verl.without_gpu:
-        variables |= read_table("overrides")["environment_without_gpu"] | {
-            "OMP_NUM_THREADS": str(settings.training.threads)
-        }
+        threads = {"OMP_NUM_THREADS": str(settings.training.threads)}
+        variables |= read_table("overrides")["environment_without_gpu"] | threads
     return variables
 
 

@@ -169,16 +169,14 @@ def time_to_start(state: Path, cpus: int, patience: float = 1800.0) -> Iterator[
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
                 return
 
-    def wake(*_: object) -> None:
-        """Interrupt the main thread; called there at the signal that :func:`watch` sends."""
-        raise KeyboardInterrupt  # Ray passes no other exception on
-
-    earlier_handler, watcher = signal.signal(signal.SIGALRM, wake), threading.Thread(target=watch, daemon=True)
+    # At the signal the main thread raises KeyboardInterrupt: Ray passes no other exception on.
+    earlier_handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
     except KeyboardInterrupt:
-        if not problems:  # the user's own interrupt, not that of ``wake``
+        if not problems:  # the user's own interrupt, not that of the watcher
             raise
     finally:
         ended.set()

@@ -33,31 +33,6 @@ class ModelSize(BaseModel):
     tied: bool = Field(alias="tie_word_embeddings", default=False)
     positions: int = Field(alias="max_position_embeddings")
 
-    @property
-    def linear(self) -> int:
-        """The number of weights in the matrices of one decoder block."""
-        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
-        return attention + 3 * self.hidden * self.intermediate
-
-    @property
-    def parameters(self) -> int:
-        """The number of weights of the whole model, without its norms."""
-        return self.layers * self.linear + self.hidden * self.vocab * (1 if self.tied else 2)
-
-    def adapters(self, rank: int) -> int:
-        """The number of weights of LoRA adapters of this ``rank`` on every matrix of every decoder block."""
-        # An adapter of a matrix [a, b] has rank * (a + b) weights. A block has the matrices of queries and output, of
-        # keys and values, and three of the feed-forward layer.
-        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        sum_of_sides = 2 * (self.hidden + queries) + 2 * (self.hidden + keys) + 3 * (self.hidden + self.intermediate)
-        return self.layers * rank * sum_of_sides
-
-    def cache_bytes(self, gpus: int) -> int:
-        """The bytes of one token's keys and values in bfloat16, on all ``gpus`` of a server together. Each GPU has at
-        least one key-value head, so with many GPUs heads are stored more than once."""
-        numbers = 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim  # keys and values
-        return 2 * numbers  # two bytes each
-
 
 def model_size(settings: Settings) -> ModelSize:
     """Read the sizes of the model in the folder ``policy.model`` from its ``config.json``. Raises SettingsError where
@@ -96,14 +71,15 @@ def settings_values(settings: Settings) -> dict[str, Any]:
 
 def memory_plan(settings: Settings) -> SimpleNamespace:
     """Estimate the memory of a run under these settings: that of each training GPU in each phase of a step, and that of
-    the servers. Returns an object with all values of ``memory.yaml``, such as the :class:`ModelSize` ``model``, the
-    number of training ``gpus``, and ``longest``, the tokens of the longest sequence. Its ``phases`` say for each phase
+    the servers. Returns an object with all values of ``memory.yaml``, such as the number of training ``gpus``, the
+    ``parameters`` of the model, and ``longest``, the tokens of the longest sequence. Its ``phases`` say for each phase
     what takes memory on one training GPU: GB by purpose, such as ``{"update": {"weights": 16.1}}``. Its ``servers``,
     those of the policy and then the frozen one if its memory is known, have the values of their row (``tokens``, say).
 
     Raises SettingsError where the model's ``config.json`` is missing or of another kind of model."""
     table = read_table("memory")
     values = table["constants"] | settings_values(settings) | {"model": model_size(settings)}
+    values = add_quantities(table["sizes"], values)
     servers = [
         SimpleNamespace(name=name, **add_quantities(row | table["every_server"], values))
         for name, row in table["servers"].items()

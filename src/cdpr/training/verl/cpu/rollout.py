@@ -19,6 +19,10 @@ from .reply import answer_request
 NAME = "cpu"
 
 
+async def _do_nothing(self: Any, *_: Any, **__: Any) -> None:
+    """Replaces verl's calls that have no meaning here, such as waking the server, which never sleeps."""
+
+
 class CpuServer:
     """The Ray actor with model and sampler, one of verl's rollout servers. It never sleeps, so most of verl's calls do
     nothing."""
@@ -45,9 +49,6 @@ class CpuServer:
     async def set_global_steps(self, version: int) -> None:
         """Set the version of the weights, which every reply reports."""
         self.version = version
-
-    async def _do_nothing(self, *_: Any, **__: Any) -> None:
-        """Replaces verl's calls that have no meaning here, such as waking the server."""
 
     ready = wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _do_nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = _do_nothing
@@ -84,11 +85,7 @@ class Adapter(base.BaseRollout):
         self.is_leader_rank = rank % size == 0
         self.sleep_level = 2  # in verl's words: a server that lost its weights while asleep, and needs all of them
 
-    async def resume(self, tags: Any) -> None:
-        """Do nothing: the server never sleeps."""
-
-    async def release(self) -> None:
-        """Do nothing: the server never sleeps."""
+    resume = release = _do_nothing
 
     async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
         """Send all ``weights`` (pairs of name and tensor) to the server in one call, in float32; ``global_steps`` is
