@@ -195,7 +195,7 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
     assert any(output.alternatives for output in outputs) == trainer.algorithm.extra_samples
     rollouts = trainer.run.summarise("train", trajectories) | {"rollout/failed": 0, "rollout/fatal": 0}
     rollouts["rollout/tokens"] = sum(len(sample.positions) for sample in samples)
-    assert {name: finished.metrics[name] for name in rollouts} == pytest.approx(rollouts)
+    assert finished.rollouts == pytest.approx(rollouts)
 
 
 def session_rows(session, iteration):
@@ -256,7 +256,7 @@ def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path
     places = [row["index"] for row in session_rows(session, 0)]
     other = places[1 - broken[0] // 4]
     assert set(finished.advantages) == {f"g{other}_{i}_0" for i in range(4)}
-    row = translate_metrics(finished.metrics, {}, {})
+    row = translate_metrics(finished.rollouts, {}, {})
     assert row["rollout/failed"] == 1 / 8 and not row["rollout/fatal"]
     assert reason_to_stop(row, 0.1) and reason_to_stop(row, 0.2) is None
 

@@ -136,9 +136,10 @@ class Draws:
         forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         scored = self.verdicts == "scored"
         # All take one step. Those that diagnose end; the others are grouped by the text of their reply.
+        steps: dict[int, Step] = {}
         continuations: dict[int, Continuation] = {}
         if forced and scored:  # no reply is drawn: the belief replaces the diagnosis, which costs nothing
-            steps, continuations = {}, dict.fromkeys(numbers, Continuation(0.0, Effort()))
+            continuations = dict.fromkeys(numbers, Continuation(0.0, Effort()))
         else:
             steps = await self.draw_steps(state, numbers, forced)
         numbers_by_reply: dict[str, list[int]] = {}
@@ -157,8 +158,8 @@ class Draws:
         rests = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)  # one alone needs no task
         if continuations and scored:  # the belief replaces the verdict; they have failed where it could not be read
             belief = await self.belief(state)
-            ends = continuations.items() if belief is not None else ()
-            continuations = {k: replace(end, correct=belief) for k, end in ends}
+            ends = continuations.items()
+            continuations = {} if belief is None else {k: replace(end, correct=belief) for k, end in ends}
         # Put this step in front of what came back from the branches.
         for (step, _), rest in zip(branches, rests, strict=True):
             for number, end in rest.items():

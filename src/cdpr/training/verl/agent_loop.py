@@ -155,9 +155,11 @@ class BatchAdvantages:
 
     ``advantages`` has for each row one value per token: the advantage times the token's weight in the loss. ``weights``
     has for each row the sum of these weights; it is empty for an algorithm without alternatives, where all are 1. Rows
-    of failed groups are missing: they have the advantage 0. ``metrics`` are those of the episodes and of the algorithm.
+    of failed groups are missing: they have the advantage 0. ``rollouts`` are metrics of the episodes, ``metrics`` those
+    of the algorithm.
     """
 
+    rollouts: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, list[float]] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -256,8 +258,8 @@ class GroupHook:
         groups = sorted((self.groups.pop(uid) for uid in uids), key=lambda group: group.row)
         outputs = [output for group in groups for _, output in sorted(group.members.items())]
         trajectories = [output.trajectory for output in outputs if output.trajectory is not None]
-        batch = BatchAdvantages(metrics=self.session.run.summarise("train", trajectories))
-        batch.metrics |= {
+        batch = BatchAdvantages(rollouts=self.session.run.summarise("train", trajectories))
+        batch.rollouts |= {
             "rollout/failed": sum(output.failure is not None for output in outputs) / max(1, len(outputs)),
             "rollout/fatal": sum(_is_fatal(output.failure) for output in outputs) / max(1, len(outputs)),
             "rollout/tokens": sum(sum(output.response_mask) for output in outputs),
@@ -267,7 +269,7 @@ class GroupHook:
         scored = [group.scored for group in groups if group.scored]
         if not scored:
             return batch
-        batch.metrics |= self.algorithm.finish_batch(scored)
+        batch.metrics = self.algorithm.finish_batch(scored)
         check_finite([list(group.trajectories().values()) for group in groups], scored)
         for group, credit in zip(groups, scored, strict=True):
             _add_rows(batch, group, credit)

@@ -222,7 +222,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         """Log the metrics of the step under our names, and add them to ``metrics``, those of verl. ``timing_raw`` has
         the seconds of each part of the step. Raises RuntimeError, after saving a checkpoint, where the run has to stop
         (:func:`~.session.reason_to_stop`)."""
-        row = translate_metrics(self.batch_advantages.metrics, metrics, timing_raw)
+        row = translate_metrics(self.batch_advantages.rollouts | self.batch_advantages.metrics, metrics, timing_raw)
         self.seconds += timing_raw["step"]
         credit_tokens = row.get("credit/probe_tokens", 0) + row.get("credit/continuation_tokens", 0)
         self.tokens += row["rollout/tokens"] + int(credit_tokens)
