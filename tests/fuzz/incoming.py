@@ -8,7 +8,6 @@ import json
 import logging
 import tempfile
 import threading
-import zipfile
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +18,7 @@ from cdpr.evaluation.metrics import read_evaluation
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.files import file_digest
 from cdpr.llm import Completion, ModelSpec, Sampling, open_model
-from cdpr.llm.archive import export_recordings, import_recordings
+from cdpr.llm.archive import run_export, run_import
 from cdpr.llm.recording import Recordings, canonical_json, read_answer
 from cdpr.llm.types import Usage
 from cdpr.metrics_log import read_metrics
@@ -132,39 +131,22 @@ def _archive() -> bytes:
             )
             answer = Completion(f"Acute colitis {number}", (), (), "stop", Usage(100, 50), "m")
             recordings.record("m", request, answer, "doctor")
-        export_recordings(state, Path(state) / "a.zip")
-        return (Path(state) / "a.zip").read_bytes()
+        run_export(parse_settings({"paths": {"state": state}}), Path(state) / "a.jsonl")
+        return (Path(state) / "a.jsonl").read_bytes()
 
 
 def _write_archive(folder: Path) -> None:
     folder.mkdir(parents=True)
-    (folder / "recordings.zip").write_bytes(_archive())
-
-
-def _write_lines(folder: Path) -> None:
-    _write_archive(folder)
-    with zipfile.ZipFile(folder / "recordings.zip") as archive:
-        archive.extract("answers.jsonl", folder)
-    (folder / "recordings.zip").unlink()
-
-
-def _lines(folder: Path) -> Outcome:
-    """The lines, in a whole archive."""
-    with tempfile.TemporaryDirectory() as place:
-        with zipfile.ZipFile(Path(place) / "recordings.zip", "w") as archive:
-            for path in (path for path in folder.iterdir() if path.is_file()):
-                archive.write(path, path.name)
-        return _imported(Path(place))
+    (folder / "answers.jsonl").write_bytes(_archive())
 
 
 def _imported(folder: Path) -> Outcome:
     with tempfile.TemporaryDirectory() as state:
-        imported = import_recordings(state, folder / "recordings.zip")
+        message = run_import(parse_settings({"paths": {"state": state}}), folder / "answers.jsonl")
         answers = Recordings(state, credentialed=False).journal.read("SELECT answer FROM answers")
         for (answer,) in answers:
             _check(read_answer(answer))
-        assert len(answers) == imported.new
-    return Outcome((imported.new,), f"{imported.new} new, {imported.known} known, {imported.conflicting} conflicting")
+    return Outcome((len(answers),), message.partition("(")[0])
 
 
 # Checkpoints
@@ -249,8 +231,7 @@ def _results(folder: Path) -> Outcome:
 
 INCOMING = [
     Target("answers", _write_answer, _explained(_answer), "json"),
-    Target("recordings", _write_lines, _explained(_lines), "json"),
-    Target("recordings_zip", _write_archive, _explained(_imported), "xlsx"),
+    Target("recordings", _write_archive, _explained(_imported), "json"),
     Target("checkpoints", _write_checkpoints, _explained(_checkpoint), "binary"),
     Target("results", _write_results, _explained(_results), "json"),
 ]

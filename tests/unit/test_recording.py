@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from cdpr.cases import iterate_records, write_records
 from cdpr.evaluation.evaluate_agent import evaluate, read_cases
 from cdpr.evaluation.row import read_rows
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
-from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings
+from cdpr.llm.archive import ArchiveError, run_export, run_import
 from cdpr.llm.journal import JournalError, open_journal
 from cdpr.llm.recording import AnswerMissing, Recordings, canonical_json, model_identity, question_fields, question_key
 from cdpr.pipeline.cli import explain, main
@@ -257,8 +256,8 @@ def test_what_had_no_answer_is_replayed_as_that_and_asked_again(tmp_path, cases,
         assert (unread.calls, unread.silent, unread.too_long, unread.prompt_tokens) == (turns, turns, turns, 0)
         assert all(row.n_invalid >= turns - 1 and row.forced and not row.correct for row in (mute, unread))
         assert all(row.correct and not row.silent for name, row in rows.items() if name not in ("T-3", "T-5"))
-        export_recordings(tmp_path / "state", tmp_path / "a.zip")
-        import_recordings(tmp_path / "there" / "state", tmp_path / "a.zip")
+        export(tmp_path / "state", tmp_path / "a.jsonl")
+        imported(tmp_path / "there" / "state", tmp_path / "a.jsonl")
         for place in (tmp_path, tmp_path / "there"):
             replay = settings_of(place, NOWHERE, "doctor_patchy", mode="replay")
             assert evaluated(replay, cases, "replay.jsonl", f"{place.name}-job") == live
@@ -270,7 +269,7 @@ def test_what_had_no_answer_is_replayed_as_that_and_asked_again(tmp_path, cases,
         assert server.count("doctor_patchy") == asked + 2 * 2 * 2, "two cases, two decodings, two turns"
         evaluated(settings, cases, "last.jsonl")
         assert server.count("doctor_patchy") == asked + 8, "now they are answered"
-    assert import_recordings(tmp_path / "state", tmp_path / "a.zip").conflicting, "the answers stay"
+    assert " 0 conflicting" not in imported(tmp_path / "state", tmp_path / "a.jsonl"), "the answers stay"
     assert evaluated(settings_of(tmp_path, NOWHERE, "doctor_patchy", mode="replay"), cases, "r.jsonl") == (
         tmp_path / "later.jsonl").read_bytes()  # fmt: skip
 
@@ -335,6 +334,32 @@ def test_a_missing_key_says_what_to_do(server, tmp_path, monkeypatch):
 # Archives
 
 
+def export(state: Path, file: Path, systems: tuple[str, ...] = (), credentialed: tuple[str, ...] = ()) -> str:
+    """Export the recordings in ``state``; returns what is said after the file's name."""
+    return run_export(_archiver(state, credentialed), file, systems).removeprefix(f"{file}: ")
+
+
+def imported(state: Path, file: Path) -> str:
+    """Import an archive into ``state``; returns the first line of what is said, after the file's name."""
+    return run_import(_archiver(state), file).removeprefix(f"{file}: ").partition("\n")[0]
+
+
+def _archiver(state: Path, credentialed: tuple[str, ...] = ()) -> Settings:
+    agents = {name: {"label": name.title(), "model": "m"} for name in ("doctor", "nurse")}
+    data = {name: {"credentialed": True} for name in credentialed}
+    return parse_settings(
+        {"paths": {"state": str(state)}, "agents": agents, "models": {"m": {"id": "m"}}, "data": data}
+    )
+
+
+def said(new: int, known: int, conflicting: int) -> str:
+    """The count of an import."""
+    return f"{new} new answers, {known} known ones, {conflicting} conflicting (what was recorded here stays)."
+
+
+OPEN = "{} answers about open cases"
+
+
 @pytest.fixture
 def recorded(server, tmp_path, cases) -> Path:
     settings = settings_of(tmp_path, server.url)
@@ -343,39 +368,29 @@ def recorded(server, tmp_path, cases) -> Path:
 
 
 def test_an_archive_redoes_a_table_elsewhere(recorded, cases, tmp_path):
-    assert export_recordings(recorded, tmp_path / "a.zip") == export_recordings(recorded, tmp_path / "b.zip") == (32, 0)
-    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    assert export(recorded, tmp_path / "a.jsonl") == export(recorded, tmp_path / "b.jsonl") == OPEN.format(32)
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     there = tmp_path / "there"
-    found = import_recordings(there / "state", tmp_path / "a.zip")
-    assert (found.new, found.known, found.conflicting, found.systems) == (32, 0, 0, {"doctor"})
+    assert imported(there / "state", tmp_path / "a.jsonl") == f"{said(32, 0, 0)} They are of doctor."
     replayed = evaluated(settings_of(there, NOWHERE, mode="replay"), cases, "there.jsonl")
     assert replayed == (tmp_path / "live.jsonl").read_bytes()
-    export_recordings(there / "state", tmp_path / "c.zip")
-    assert (tmp_path / "c.zip").read_bytes() == (tmp_path / "a.zip").read_bytes()
-    assert export_recordings(recorded, tmp_path / "d.zip", ["doctor"]) == (32, 0)
+    export(there / "state", tmp_path / "c.jsonl")
+    assert (tmp_path / "c.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+    assert export(recorded, tmp_path / "d.jsonl", ("doctor",)) == OPEN.format(32)
     with pytest.raises(ArchiveError, match="no answers about open cases for nurse"):
-        export_recordings(recorded, tmp_path / "e.zip", ["nurse"])
-    assert not (tmp_path / "e.zip").exists()
+        export(recorded, tmp_path / "e.jsonl", ("nurse",))
+    assert not (tmp_path / "e.jsonl").exists()
 
 
 def test_an_import_counts_what_it_knows_and_what_contradicts_it(recorded, tmp_path):
-    export_recordings(recorded, tmp_path / "a.zip")
+    export(recorded, tmp_path / "a.jsonl")
     journal = Recordings(recorded, False).journal
     journal.write(lambda database: database.execute(
         "UPDATE answers SET answer = replace(answer, 'CT Abdomen', 'MRI Abdomen') WHERE rowid = 1"))  # fmt: skip
     changed = journal.read("SELECT answer FROM answers WHERE answer LIKE '%MRI%'")
     journal.write(lambda database: database.execute("DELETE FROM answers WHERE rowid = 2"))
-    found = import_recordings(recorded, tmp_path / "a.zip")
-    assert (found.new, found.known, found.conflicting) == (1, 31 - len(changed), len(changed)) and len(changed) == 1
+    assert len(changed) == 1 and imported(recorded, tmp_path / "a.jsonl").startswith(said(1, 30, 1))
     assert journal.read("SELECT answer FROM answers WHERE answer LIKE '%MRI%'") == changed, "what was here stays"
-
-
-def test_an_archive_that_would_fill_the_disk_is_refused_by_its_stated_size(tmp_path):
-    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("answers.jsonl", b"0" * 300_000_000)
-    assert (tmp_path / "bomb.zip").stat().st_size < 2**20
-    with pytest.raises(ArchiveError, match=r"300,000,000 bytes: no archive of recordings"):
-        import_recordings(tmp_path / "there", tmp_path / "bomb.zip")
 
 
 @pytest.mark.parametrize("spoil", [
@@ -386,17 +401,19 @@ def test_an_archive_that_would_fill_the_disk_is_refused_by_its_stated_size(tmp_p
     lambda line: line | {"answer": line["answer"] | {"usage": {"prompt_tokens": "9", "completion_tokens": 5}}},
     lambda line: line | {"answer": line["answer"] | {"model": {"name": "m"}}},
 ])  # fmt: skip
-def test_a_spoilt_archive_is_refused(recorded, tmp_path, spoil):
-    export_recordings(recorded, tmp_path / "a.zip")
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        lines = archive.read("answers.jsonl").splitlines()
-    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
-        archive.writestr("answers.jsonl", json.dumps(spoil(json.loads(lines[0]))) + "\n")
-    with pytest.raises(ArchiveError, match="line 1: the answer does not belong"):
-        import_recordings(tmp_path / "there", tmp_path / "bad.zip")
-    (tmp_path / "no.zip").write_bytes(b"PK no archive")
-    with pytest.raises(ArchiveError, match="no archive of recordings"):
-        import_recordings(tmp_path / "there", tmp_path / "no.zip")
+def test_a_spoilt_archive_is_refused_whole(recorded, tmp_path, spoil):
+    export(recorded, tmp_path / "a.jsonl")
+    first, second, *_ = (tmp_path / "a.jsonl").read_text().splitlines()
+    (tmp_path / "bad.jsonl").write_text(f"{first}\n{json.dumps(spoil(json.loads(second)))}\n")
+    with pytest.raises(ArchiveError, match=r"bad\.jsonl, line 2: .* the answer does not belong to its question"):
+        imported(tmp_path / "there", tmp_path / "bad.jsonl")
+    assert not (tmp_path / "there").exists(), "nothing is imported"
+
+
+def test_an_archive_of_an_earlier_version_is_told_apart(tmp_path):
+    (tmp_path / "a.zip").write_bytes(b"PK\x03\x04\x99 no text")
+    with pytest.raises(ArchiveError, match=r"line 1: no archive of recordings.*earlier version: unzip it"):
+        imported(tmp_path / "there", tmp_path / "a.zip")
 
 
 def test_an_answer_that_no_file_can_hold_is_mended_before_it_is_recorded(server, tmp_path):
@@ -418,33 +435,34 @@ def test_an_answer_that_was_recorded_unchecked_is_mended_when_it_is_read(server,
 def test_credentialed_answers_are_not_exported(server, recorded, tmp_path):
     spec = spec_of(recorded, server.url, "doctor", credentialed=True)
     ask(spec)
-    assert export_recordings(recorded, tmp_path / "a.zip") == (32, 0), "those of open cases alone"
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        assert b"zqsecret" not in archive.read("answers.jsonl")
+    assert export(recorded, tmp_path / "a.jsonl") == OPEN.format(32), "those of open cases alone"
+    assert "zqsecret" not in (tmp_path / "a.jsonl").read_text()
     private = tmp_path / "private"
     ask(replace(spec, state=str(private)))
     with pytest.raises(ArchiveError, match="never leave"):
-        export_recordings(private, tmp_path / "b.zip")
+        export(private, tmp_path / "b.jsonl")
     ask(replace(spec, state=str(private), credentialed=False))  # the same case under another mark
     with pytest.raises(ArchiveError, match="credentialed case"):
-        export_recordings(private, tmp_path / "b.zip")
-    assert not (tmp_path / "b.zip").exists()
+        export(private, tmp_path / "b.jsonl")
+    assert not (tmp_path / "b.jsonl").exists()
 
 
 def test_the_mark_of_now_counts_for_exports_too(server, recorded, cases, tmp_path):
     """Answers that were recorded while their data set was open stay here once it is marked."""
     [dataset] = {case.dataset for case in iterate_records(cases)}
-    everything, _ = export_recordings(recorded, tmp_path / "a.zip")
-    assert export_recordings(recorded, tmp_path / "b.zip", credentialed=["another"]) == (everything, 0)
+    assert export(recorded, tmp_path / "a.jsonl") == OPEN.format(32)
+    assert export(recorded, tmp_path / "b.jsonl", credentialed=("private",)) == OPEN.format(32)
     with pytest.raises(ArchiveError, match="never leave"):
-        export_recordings(recorded, tmp_path / "c.zip", credentialed=[dataset])
-    assert not (tmp_path / "c.zip").exists()
+        export(recorded, tmp_path / "c.jsonl", credentialed=(dataset,))
+    assert not (tmp_path / "c.jsonl").exists()
     ask(spec_of(recorded, server.url, "doctor"), [{"role": "user", "content": "of an unknown case"}])
-    assert export_recordings(recorded, tmp_path / "d.zip") == (everything + 1, 0)
-    assert export_recordings(recorded, tmp_path / "e.zip", credentialed=["another"]) == (everything, 1)
+    assert export(recorded, tmp_path / "d.jsonl") == OPEN.format(33)
+    assert export(recorded, tmp_path / "e.jsonl", credentialed=("private",)).startswith(
+        f"{OPEN.format(32)}; 1 left out"
+    )
     there = tmp_path / "there"
-    import_recordings(there, tmp_path / "a.zip")  # about open cases, of others
-    assert export_recordings(there, tmp_path / "f.zip", credentialed=[dataset]) == (everything, 0)
+    imported(there, tmp_path / "a.jsonl")  # about open cases, of others
+    assert export(there, tmp_path / "f.jsonl", credentialed=(dataset,)) == OPEN.format(32)
 
 
 def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
@@ -453,7 +471,7 @@ def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
         f"paths: {{state: {recorded}}}\n"
         "agents: {doctor: {label: Doctor, model: doctor_model}}\nmodels: {doctor_model: {id: doctor}}\n"
     )
-    archive = str(tmp_path / "a.zip")
+    archive = str(tmp_path / "a.jsonl")
     assert main(["recordings", "export", archive, "--settings", str(mine)]) == 0
     assert main(["recordings", "import", archive, "--settings", str(mine)]) == 0
     message = capsys.readouterr().out
