@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ..settings import SettingsError
+from ..settings.refusal import refuse
 from .decoding import ROW, Batch, BatchDecoder
 from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
@@ -47,11 +47,8 @@ class InProcessSampler(Model):
         # The bytes of one token in the caches: a key and a value (2) in every layer.
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
         caches = cache_memory(transformer.device, memory_share)
-        for token in (tokenizer.largest_id, *tokenizer.eos_ids):
-            if not 0 <= token < arch.vocab_size:
-                ids = f"tokenizer.json or an eos_token_id has the token {token}"
-                rows = f"the model's embedding has {arch.vocab_size} rows"
-                raise SettingsError(f"{tokenizer.folder}: {ids}, but {rows}: these files are not of the same model")
+        wrong = [t for t in (tokenizer.largest_id, *tokenizer.eos_ids) if not 0 <= t < arch.vocab_size]
+        refuse(__package__, "tokens", {"folder": tokenizer.folder, "wrong": wrong, "rows": arch.vocab_size})
         ends = np.zeros(arch.vocab_size, dtype=bool)
         ends[sorted(tokenizer.eos_ids)] = True
         # A third of the memory caches prefixes; two thirds hold what is being decoded.
@@ -209,14 +206,11 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
     """Open the model in the Hugging Face folder ``spec.where`` as a sampler, with the stored data type. Raises
     SettingsError where the model's entry in ``workflow/models.yaml`` asks for what only a server can do: request fields
     other than ``chat_template_kwargs``, or ``temperature: null`` (the server's own default)."""
-    extra = spec.entry.extra if spec.entry else {}
-    unknown = sorted(name for name, value in extra.items() if value is not None and name != "chat_template_kwargs")
-    if unknown:
-        fields = f"{', '.join(unknown)} (`extra` of its entry in workflow/models.yaml)"
-        remedy = "set them to null, or name a server in `at`"
-        raise SettingsError(f"{spec.where}: a model in this process does not understand {fields}; {remedy}")
-    if spec.entry and spec.entry.sampling.temperature is None:
-        raise SettingsError(f"{spec.where}: a model in this process needs a number as sampling.temperature, not null")
+    if spec.entry:
+        extra = spec.entry.extra.items()
+        fields = sorted(name for name, value in extra if value is not None and name != "chat_template_kwargs")
+        values = {"folder": spec.where, "fields": fields, "no_temperature": spec.entry.sampling.temperature is None}
+        refuse(__package__, "requests", values)
     return InProcessSampler.from_folder(spec.where, device=spec.device, template=spec.template)
 
 

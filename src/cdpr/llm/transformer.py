@@ -15,10 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..settings import SettingsError
+from ..files import parse_yaml, shipped_text
+from ..settings.refusal import refuse
 from .model_folder import StoredTensor, read_config, stored_tensors
 
-FAMILIES = ("qwen3", "qwen2", "llama")
+_DECODERS = parse_yaml(shipped_text(__package__, "decoders.yaml"))
+FAMILIES: Mapping[str, Mapping[str, Any]] = _DECODERS["families"]
+"""The families of decoders by their ``model_type``, with the defaults and the weights of each."""
+# The keys of config.json that must be there and are sizes.
+_SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+          "max_position_embeddings")  # fmt: skip
 _OUTPUT_WEIGHT = "lm_head.weight"  # the matrix of the output head, by its name in Hugging Face folders
 # Types of weights by their names in config.json.
 _TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
@@ -63,71 +69,35 @@ class DecoderConfig:
         """Read the content of a ``config.json``; missing keys get the defaults of transformers. Raises
         :class:`SettingsError`, which begins with ``where`` and names the key, for anything that this forward pass does
         not compute."""
-        family = config.get("model_type")
-        is_llama = family == "llama"
-        if family not in FAMILIES:
-            raise SettingsError(f"{where}: model_type {family!r} is not supported; use one of {', '.join(FAMILIES)}")
-        names = "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"
-        for name in names:
-            if type(config.get(name)) is not int or config[name] < 1:
-                raise SettingsError(f"{where}: {name} must be a positive integer, not {config.get(name)!r}")
-        vocab_size, hidden, inner, layers, heads = (config[name] for name in names)
+        model_type = str(config.get("model_type"))
+        refuse(__package__, "family", {"where": where, "family": model_type, "families": FAMILIES})
+        family = FAMILIES[model_type]
+        config = {**_DECODERS["defaults"], **family["defaults"], **config}
         # The parameters of the rotary positions, whose keys have older and newer names.
-        rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
-        rope.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
+        rope = {
+            "rope_theta": config.get("rope_theta") or 10000.0,
+            "original_max_position_embeddings": config["max_position_embeddings"],
+            "partial_rotary_factor": config["partial_rotary_factor"],
+            **(config["rope_scaling"] or config["rope_parameters"] or {}),
+        }
         rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
-        max_positions = config.get("max_position_embeddings") or (2048 if is_llama else 32768)
-        rope.setdefault("original_max_position_embeddings", max_positions)
-        _check_supported(config, rope, where)
-        # Where the key is missing, Qwen has 32 and Llama as many as heads; null means as many as heads.
-        kv_heads = config.get("num_key_value_heads", None if is_llama else 32) or heads
-        head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
-        # The weights of a layer: linear maps, their biases, and norms.
-        query, key = heads * head_dim, kv_heads * head_dim
-        projections = {"q": (query, hidden), "k": (key, hidden), "v": (key, hidden), "o": (hidden, query)}
-        linear = {f"self_attn.{name}_proj": shape for name, shape in projections.items()}
-        linear |= {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
-        layer: dict[str, tuple[int, ...]] = {f"{name}.weight": shape for name, shape in linear.items()}
-        attention = "qkvo" if config.get("attention_bias") else ""  # a letter for each projection with a bias
-        if family == "qwen2":  # always has these biases, whatever the key says
-            attention = "qkv"
-        layer |= {f"self_attn.{name}_proj.bias": projections[name][:1] for name in attention}
-        if is_llama and config.get("mlp_bias"):
-            layer |= {f"{name}.bias": shape[:1] for name, shape in linear.items() if name.startswith("mlp")}
-        layer |= dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,))
-        if family == "qwen3":  # normalises the queries and keys of each head
-            layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (head_dim,))
-        shapes = {f"model.layers.{k}.{name}": shape for k in range(layers) for name, shape in layer.items()}
-        shapes |= {"model.embed_tokens.weight": (vocab_size, hidden), "model.norm.weight": (hidden,)}
-        if not config.get("tie_word_embeddings", False):
-            shapes[_OUTPUT_WEIGHT] = vocab_size, hidden
-        epsilon = config.get("rms_norm_eps", 1e-6)
+        wrong_sizes = [name for name in _SIZES if type(config.get(name)) is not int or config[name] < 1]
+        refuse(__package__, "decoder", {"where": where, "config": config, "rope": rope, "wrong_sizes": wrong_sizes})
+        vocab_size, hidden, inner, layers, heads, max_positions = (config[name] for name in _SIZES)
+        kv_heads = config["num_key_value_heads"] or heads
+        head_dim = config["head_dim"] or hidden // heads
+        # The weights by their names: those of each layer, then the others.
+        layer = _DECODERS["layer"] | family["layer"]
+        for option in family["options"]:
+            layer |= _DECODERS[option] if config[option] else {}
+        axes = {f"model.layers.{k}.{name}": names for k in range(layers) for name, names in layer.items()}
+        axes |= _DECODERS["model"] | ({} if config["tie_word_embeddings"] else _DECODERS["untied"])
+        sizes = {"vocabulary": vocab_size, "hidden": hidden, "inner": inner, "head": head_dim}
+        sizes |= {"query": heads * head_dim, "key": kv_heads * head_dim}
+        shapes = {name: tuple(sizes[axis] for axis in names) for name, names in axes.items()}
+        epsilon = config["rms_norm_eps"]
         dtype = _TYPES.get(str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch."))
         return cls(vocab_size, layers, heads, kv_heads, head_dim, epsilon, rope, max_positions, shapes, dtype)
-
-
-def _check_supported(config: Mapping[str, Any], rope: Mapping[str, Any], where: str) -> None:
-    """Raise SettingsError, which begins with ``where`` and names the key, where a ``config.json`` asks for what the
-    forward pass does not compute, such as sliding windows or another activation. ``rope`` are its parameters of the
-    rotary positions, completed by :meth:`DecoderConfig.from_config`."""
-    partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    # Each key's value, and the values of it that the forward pass computes.
-    supported = {
-        "use_sliding_window": (config.get("use_sliding_window") or False, (False,)),
-        # Kinds of layers other than full attention: there must be none.
-        "layer_types": (sorted({*(config.get("layer_types") or ())} - {"full_attention"}), ([],)),
-        "hidden_act": (config.get("hidden_act", "silu"), ("silu",)),
-        "rope_type": (rope["rope_type"], ("default", "llama3")),
-        "partial_rotary_factor": (1.0 if partial is None else partial, (1.0,)),
-    }
-    for name, (value, values) in supported.items():
-        if value not in values:
-            allowed = " and ".join(str(value) for value in values if value)
-            only = f"; only {allowed}" if allowed else ""
-            raise SettingsError(f"{where}: {name} {value!r} is not supported{only}")
-    for factor in ("factor", "low_freq_factor", "high_freq_factor"):
-        if rope["rope_type"] == "llama3" and factor not in rope:
-            raise SettingsError(f"{where}: {factor} of the rotary positions (llama3) is missing")
 
 
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTensor]]:
@@ -144,18 +114,12 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, StoredTens
     shapes = dict(architecture.shapes)
     if _OUTPUT_WEIGHT in stored:  # also where the embedding is tied
         shapes[_OUTPUT_WEIGHT] = shapes["model.embed_tokens.weight"]
-    missing, further = sorted(shapes.keys() - stored.keys()), sorted(stored.keys() - shapes.keys())
-    if missing:
-        problem = f"{len(missing)} of the {len(shapes)} tensors of the model in config.json are missing"
-        raise SettingsError(f"{folder}: {problem}, the first is {missing[0]}; download or save the model again")
-    if further:
-        problem = f"{further[0]} is no weight of the model in config.json"
-        causes = "the weights are quantised, of another model, or left over from another save"
-        raise SettingsError(f"{stored[further[0]].file}: {problem}: {causes}; download or save the model again")
-    for name, shape in shapes.items():
-        if stored[name].shape != shape:
-            difference = f"{name} has the shape {list(stored[name].shape)}, but {list(shape)} by config.json"
-            raise SettingsError(f"{stored[name].file}: {difference}; the two files are not of the same model")
+    faults = {
+        "missing": sorted(shapes.keys() - stored.keys()),
+        "further": sorted(stored.keys() - shapes.keys()),
+        "unlike": [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape],
+    }
+    refuse(__package__, "tensors", {"folder": folder, "stored": stored, "shapes": shapes, **faults})
     return architecture, stored
 
 
