@@ -10,10 +10,11 @@ from typing import Any
 from ...llm.own_server import NO_TELEMETRY, WITHOUT_TOOLKIT
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
+from ...settings.refusal import refuse
 from ...settings.variants import check_required
 from .. import training_run
 from .memory import OWN_SERVER, memory_plan, settings_values, starts_frozen_server
-from .tables import evaluate, read_table, refuse
+from .tables import evaluate, read_table
 
 #: Folder of verl's checkpoints, in that of the run's state.
 CHECKPOINTS = "verl"
@@ -72,14 +73,14 @@ def check_settings(settings: Settings) -> None:
     """Raise SettingsError for settings that the engine verl does not support, or whose memory does not fit; the file
     ``refusals.yaml`` lists them."""
     values = settings_values(settings)
-    refuse("settings", values)
+    refuse(__package__, "settings", values)
     if not settings.training.verl.without_gpu:  # without a GPU there is no GPU memory to plan
         plan = memory_plan(settings)
         # What could be too small: the memory of a GPU in the phase that needs most, and the smallest cache of a server.
         phase, sizes = max(plan.phases.items(), key=lambda entry: sum(entry[1].values()))
         needed, largest = sum(sizes.values()), max(sizes, key=lambda name: sizes[name])
         values |= {"plan": plan, "phase": phase, "sizes": sizes, "needed": needed, "largest": largest}
-        refuse("memory", values | {"server": min(plan.servers, key=lambda server: server.tokens)})
+        refuse(__package__, "memory", values | {"server": min(plan.servers, key=lambda server: server.tokens)})
 
 
 def why_not_run(settings: Settings) -> str:

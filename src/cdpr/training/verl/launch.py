@@ -20,13 +20,14 @@ from ...files import write_text
 from ...job import Job
 from ...llm.own_server import PROGRAMS, OwnServer
 from ...settings import Serving, Settings, SettingsError, merge, parse_settings
+from ...settings.refusal import refuse
 from ...settings.schema import Verl
 from ..training_run import uses_frozen_policy, write_training_outputs
 from .checkpoints import link_policy, merge_shards, prepare_resume
 from .configuration import CHECKPOINTS, SESSION, environment_variables, hydra_arguments, translate_settings
 from .memory import cpus_of_ray
 from .session import START, Session
-from .tables import read_table, refuse
+from .tables import read_table
 
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # how often a frozen server that died is started again, in a run
@@ -114,7 +115,7 @@ def _check_installed(verl: Verl) -> None:
         "cuda": torch.cuda.is_available(),
         "compiler": os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"),
     }
-    refuse("installation", values)
+    refuse(__package__, "installation", values)
 
 
 def _run_verl(arguments: list[str], state: Path, cpus: int) -> None:

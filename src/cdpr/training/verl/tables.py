@@ -6,18 +6,7 @@ from typing import Any
 
 from ...escape import environment
 from ...files import parse_yaml, shipped_text
-from ...settings import SettingsError
 from .. import verl as templates
-
-
-def refuse(part: str, values: Mapping[str, Any]) -> None:
-    """Raise SettingsError for the first entry of ``part`` in ``refusals.yaml`` whose condition is true of the
-    ``values``, which have names."""
-    table = read_table("refusals")
-    for entry in table[part]:
-        if evaluate(entry["if"], values):
-            message = environment(templates).from_string(entry["because"])
-            raise SettingsError(message.render(values, remedies=table["remedies"]))
 
 
 def evaluate(expression: Any, values: Mapping[str, Any]) -> Any:
