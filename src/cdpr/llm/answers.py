@@ -1,9 +1,10 @@
 """Reads the answers and errors of model servers. What they mean is taken from their structure, not from free text where
 possible: the finish reason, the HTTP status, and the codes in an error."""
 
+import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
@@ -145,11 +146,12 @@ def classify_error(status: int, body: Any) -> Literal["no_money", "too_long", "r
     Returns ``no_money`` where the account is empty or at its limit, ``too_long`` where the conversation is too long for
     the model, ``refusal`` where the server refuses the content of the conversation, and None for any other error.
     """
-    names = list(_error_names(body))
+    # The codes and types in the error: the strings in its fields of these names, at any depth.
+    names = re.findall(rf'"(?:{"|".join(_MEANINGS["names"])})": "([^"]*)"', json.dumps(body))
     # With any other status the error is not about the conversation, even if its text has such words.
     text = str(body) if status in CONVERSATION_ERRORS else ""
     for meaning, signs in _MEANINGS["errors"].items():
-        is_named = any(re.search(signs["names"], name) for name in names)
+        is_named = any(re.search(signs["names"], name, re.IGNORECASE) for name in names)
         if status == signs["status"] or is_named or re.search(signs["words"], text, re.IGNORECASE):
             return meaning
     return None
@@ -159,19 +161,6 @@ def find_named_fields(body: Any) -> list[str]:
     """List the sampling fields of a request (such as ``temperature``) that the ``body`` of an error names in quotes:
     the server probably does not accept these fields."""
     return [field for field in _MEANINGS["fields"] if re.search(rf"['\"`]{field}['\"`]", str(body))]
-
-
-def _error_names(body: Any) -> Iterator[str]:
-    """Yield the codes and types in the body of an error: the strings in their fields, at any depth, in lower
-    case."""
-    pending = [body]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Mapping):
-            yield from (part[key].casefold() for key in _MEANINGS["names"] if isinstance(part.get(key), str))
-            pending += part.values()
-        elif isinstance(part, list):
-            pending += part
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float:

@@ -20,6 +20,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..settings import SettingsError
+from ..settings.refusal import refuse
 from .types import Messages
 
 TODAY = date(2026, 1, 1)  # the date that templates see, so that prompts are the same on every day
@@ -107,8 +108,8 @@ def _check_limits(source: str, arguments: str, folder: Path) -> None:
     long conversations in a separate process, which the kernel ends beyond the limits. Any other template needs time and
     memory in proportion to the conversation, so it is not rendered here.
     """
-    if len(source) > _LONGEST_TEMPLATE:
-        raise SettingsError(f"{folder}: the chat template has {len(source):,} characters, over {_LONGEST_TEMPLATE:,}")
+    values = {"folder": folder, "length": len(source), "most": _LONGEST_TEMPLATE}
+    refuse(__package__, "template_source", values)
     try:
         tree = _environment().parse(source)
     except (TemplateError, RecursionError) as error:
@@ -119,11 +120,8 @@ def _check_limits(source: str, arguments: str, folder: Path) -> None:
     command = [sys.executable, "-I", "-c", f"import {__name__} as module; module.render_within_limits()"]
     request = json.dumps({"source": source, "arguments": json.loads(arguments), "folder": str(folder)})
     process = subprocess.run(command, input=request, text=True, capture_output=True, timeout=600, check=False)
-    if process.returncode:
-        limits = f"more than {_SECONDS} seconds or {_BYTES >> 30} GiB for a conversation"
-        problem = f"takes {limits}, or renders far more text than it is given (status {process.returncode})"
-        remedy = "use another model, or put a template that you have read into chat_template.jinja"
-        raise SettingsError(f"{folder}: the chat template {problem}; {remedy}")
+    values = {"folder": folder, "status": process.returncode, "seconds": _SECONDS, "gib": _BYTES >> 30}
+    refuse(__package__, "template_limits", values)
 
 
 def render_within_limits() -> None:

@@ -190,9 +190,7 @@ def spent(state: str | Path) -> "pd.DataFrame":
 
     if not _database_path(state).exists():
         return pd.DataFrame()
-    columns = ["system", "model", "calls", "prompt_tokens", "completion_tokens", "usd"]
-    columns += ["unknown_calls", "unknown_usd", "reserved_usd"]
-    return pd.DataFrame(_open_database(state).read("SELECT * FROM bills"), columns=columns)
+    return _open_database(state).write(lambda database: pd.read_sql_query("SELECT * FROM bills", database))
 
 
 def _database_path(state: str | Path) -> Path:

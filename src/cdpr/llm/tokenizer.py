@@ -12,6 +12,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer
 
 from ..settings import SettingsError
+from ..settings.refusal import refuse
 from .chat_template import compile_template, render
 from .model_folder import read_json
 from .types import Messages
@@ -36,8 +37,7 @@ class ChatTokenizer:
         template. Raises SettingsError for a folder or a template that cannot be used."""
         self.folder = Path(folder)
         path = self.folder / "tokenizer.json"
-        if not path.is_file():
-            raise SettingsError(f"{path} is missing: a policy folder needs tokenizer.json, config.json and weights")
+        refuse(__package__, "tokenizer", {"path": path})
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises no narrower type
@@ -46,11 +46,9 @@ class ChatTokenizer:
         self._tokenizer.no_truncation()
         self.largest_id: int = max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         config = read_json(self.folder / "tokenizer_config.json")
-        special_tokens = {}
-        for name in _SPECIAL_TOKENS:
-            token = config.get(name)  # its text, or a dictionary with the text as ``content``
-            if token is not None:
-                special_tokens[name] = token.get("content") if isinstance(token, dict) else token
+        tokens = {name: config[name] for name in _SPECIAL_TOKENS if config.get(name) is not None}
+        # A token is its text, or a dictionary with the text as ``content``.
+        special_tokens = {name: t.get("content") if isinstance(t, dict) else t for name, t in tokens.items()}
         # transformers passes `tools` and `documents` to every template.
         self._arguments = {"tools": None, "documents": None} | special_tokens | dict(template or {})
         self._template = compile_template(self._read_template(config), self._arguments, self.folder)
@@ -115,10 +113,7 @@ class ChatTokenizer:
         after = self._render_after_assistant("hello")
         ids = {token.content: i for i, token in self._tokenizer.get_added_tokens_decoder().items()}  # by text
         matches = [text for text in ids if text and after.startswith(text)]
-        if not matches:
-            problem = f"the chat template closes an assistant turn with {after[:20]!r}, which is no token of its own"
-            remedy = "a reply would end at its first character; use a tokenizer that has this token"
-            raise SettingsError(f"{self.folder}: {problem}: {remedy}")
+        refuse(__package__, "end_of_turn", {"folder": self.folder, "matches": matches, "after": after})
         longest = max(matches, key=len)  # "<|im_end|>" rather than "<|"
         return longest, ids[longest]
 
@@ -131,6 +126,5 @@ class ChatTokenizer:
         template = config.get("chat_template")
         if isinstance(template, list):  # several named templates
             template = {entry["name"]: entry["template"] for entry in template}.get("default")
-        if not template:
-            raise SettingsError(f"{self.folder} has no chat template: add chat_template.jinja or use an instruct model")
+        refuse(__package__, "template", {"folder": self.folder, "source": template})
         return template
