@@ -123,7 +123,7 @@ class ChatTokenizer:
         path = self.folder / "chat_template.jinja"
         if path.is_file():
             return path.read_text(encoding="utf-8")
-        template = config.get("chat_template")
+        template: Any = config.get("chat_template")
         if isinstance(template, list):  # several named templates
             template = {entry["name"]: entry["template"] for entry in template}.get("default")
         refuse(__package__, "template", {"folder": self.folder, "source": template})
