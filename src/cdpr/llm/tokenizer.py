@@ -113,7 +113,7 @@ class ChatTokenizer:
         after = self._render_after_assistant("hello")
         ids = {token.content: i for i, token in self._tokenizer.get_added_tokens_decoder().items()}  # by text
         matches = [text for text in ids if text and after.startswith(text)]
-        refuse(__package__, "end_of_turn", {"folder": self.folder, "matches": matches, "after": after})
+        refuse(__package__, "end_of_turn", {"folder": self.folder, "matches": matches, "after": repr(after[:20])})
         longest = max(matches, key=len)  # "<|im_end|>" rather than "<|"
         return longest, ids[longest]
 
