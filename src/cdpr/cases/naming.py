@@ -373,7 +373,9 @@ def _match_words(name: str) -> Meaning | None:
     words = words_of(name)
     kinds = _FLUIDS | {"csf"}
     of_any_fluid = (words - kinds) | {"body", "fluid"} if words & kinds else words
-    wordings = (words, words - BLOOD, of_any_fluid, words - {"virus"})
+    # Beside a procedure and a specimen, words for blood are kept: "Blood and urine cultures" are not those of urine.
+    bloodless = words if words & _PROCEDURES and _PATTERN.specimen.search(_respell(name)) else words - BLOOD
+    wordings = (words, bloodless, of_any_fluid, words - {"virus"})
     return next(filter(None, (_look_up_words(wording, name) for wording in wordings)), None)
 
 
@@ -495,12 +497,14 @@ def _read_part(part: str, first: str, head: str) -> Meaning | None:
     """Read one ``part`` of a name that joins several. The specimen in the ``first`` part and the last word of the name,
     ``head``, may belong to every part. None where the part is not understood."""
     part = part if _look_up(part) else _rewrite_name(part)
+    with_head = f"{part} {head}"
+    # A specimen alone is read with the last word first: "urine" of "blood and urine culture".
+    wordings = [with_head, part] if words_of(part) <= BLOOD or is_specimen(part) else [part]
     specimen = _PATTERN.lead.match(normalise(first)) if "stain" not in words_of(part) else None
-    found = None
     if specimen and not _axes_in(_respell(part)) & _SPECIMENS:
-        found = _read_by_name(_rewrite_name(f"{specimen[0]} {part}"))
-    found = found or _read_by_name(part) or _find_imaging(part) or _find_regions(part)
-    return found or _match_words(f"{part} {head}")
+        wordings.insert(0, _rewrite_name(f"{specimen[0]} {part}"))
+    found = next(filter(None, map(_read_by_name, wordings)), None)
+    return found or _find_imaging(part) or _find_regions(part) or _match_words(with_head)
 
 
 # Guesses: by some of the words, by other words, by a kind.
