@@ -226,10 +226,12 @@ def _find_imaging(name: str) -> Meaning | None:
 
 def _find_listed_study(name: str) -> Meaning | None:
     """Find the study that a price list names by shortened words in any order ("US GUIDE PERCUT BX"); None for any other
-    name, and for one that means several studies."""
+    name, and for one that means several studies or joins several examinations."""
+    parts = [len(part) > 2 and _look_up(part) for part in joined_parts(name)]
+    if len(parts) > 1 and (all(parts) or any(part and part.terms[0].kind not in STUDIES for part in parts)):
+        return None
     index, known = _index_listed_studies()
-    is_single = len(joined_parts(name)) == 1
-    wordings = study_wordings(_PATTERN.result.sub("", name.translate(_SIGNS)), known, is_single)
+    wordings = study_wordings(_PATTERN.result.sub("", name.translate(_SIGNS)), known, len(parts) == 1)
     found = next((index[wording] for wording in wordings if wording in index), None)
     return Meaning((found,), "alias") if found else None
 
@@ -407,8 +409,11 @@ def _axes_in(text: str) -> set[str]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _axes_of_term(term: Term) -> frozenset[str]:
-    """Return the specimens, methods and forms in all names of an examination, and blood, which few names state."""
-    return frozenset(_axes_in(_join_names(term)) | {"blood"})
+    """Return the specimens, methods and forms in all names of an examination. Blood is added where its own name has no
+    specimen, and CSF where it is done on body fluids."""
+    known = _axes_in(_join_names(term))
+    implied = set() if _PATTERN.specimen.search(_respell(term.name)) else {"blood"}
+    return frozenset(known | implied | ({"csf"} if "fluid" in known else set()))
 
 
 def _join_names(term: Term) -> str:
@@ -427,13 +432,20 @@ def _has_any_specimen(term: Term) -> bool:
 
 
 def _read_brackets(name: str) -> Meaning | None:
-    """Read a name with brackets at its end ("Glucose (urine)") or within ("Edrophonium (Tensilon) test"). They may hold
-    the specimen or form of the examination, what the name abbreviates, or a remark. None for a name without brackets,
-    and where nothing fits; in "Lp(a)" they are part of the word."""
-    aside = _PATTERN.aside.search(name) or _PATTERN.within.search(name)
-    if aside is None:
+    """Read a name with brackets at its end ("Glucose (urine)") or within ("Edrophonium (Tensilon) test"). None for a
+    name without brackets, and where nothing fits; in "Lp(a)" they are part of the word."""
+    if aside := _PATTERN.aside.search(name):
+        found = _read_remark(name, name[: aside.start()], aside[1])
+        return found and replace(found, whole=False)
+    if not (within := _PATTERN.within.search(name)):
         return None
-    bare, remark = f"{name[: aside.start()]} {name[aside.end() :]}", aside[1]
+    # With the brackets at the end.
+    return _read_brackets(f"{name[: within.start()]} {name[within.end() :]} ({within[1]})")
+
+
+def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
+    """Read a ``name`` that consists of the words ``bare`` and, in brackets, ``remark``. This may be the specimen or
+    form of the examination ("Glucose (urine)"), what the name abbreviates, or a remark. None where nothing fits."""
     is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
     wordings = (f"{remark} {bare}", f"{bare} {remark}", bare, *([remark] if is_name else ()))
     agreeing = (_check_axes(name, _read_by_name(wording) or _find_imaging(wording)) for wording in wordings)
@@ -441,8 +453,7 @@ def _read_brackets(name: str) -> Meaning | None:
     # In "Estrogen (Estradiol)" the brackets say which estrogen is meant.
     own = _look_up(remark) if words_of(remark) - _GENERIC - _ANTIBODY else None
     is_alike = own and own.term and found and found.term and class_of(own.term) == class_of(found.term)
-    found = own if own and is_alike and own.how != "analyte" else found
-    return found and replace(found, whole=False)
+    return own if own and is_alike and own.how != "analyte" else found
 
 
 # Several examinations in one name.
@@ -547,9 +558,10 @@ def _match_target(name: str) -> Meaning | None:
     """Read a name that only says what is looked for ("Rubella": its antibody, "HFE": the gene), or that states a
     purpose ("Amniocentesis for Rh sensitization"). None where no examination fits, or several do."""
     words, plain = words_of(name), _respell(name)
-    # The name with each word added for what may be looked for, where exactly one examination fits.
+    # What may be looked for; a titer is always that of an antibody.
+    targets = ("antibody", "virus antibody") if "titer" in plain else ("antibody", "virus antibody", "antigen", "gene")
+    # The name with each of these added, where exactly one examination fits.
     if _are_telling(words) and not words <= _GENERIC:
-        targets = ("antibody", "virus antibody", "antigen", "gene")
         senses = filter(None, (_check_axes(name, _match_words(f"{name} {target}")) for target in targets))
         fitting = {sense.terms for sense in senses if plain.startswith("anti") or _is_looked_for(sense.terms[0])}
         if len(fitting) == 1:
