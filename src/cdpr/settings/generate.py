@@ -66,7 +66,7 @@ def explain_key(name: str, settings: Settings) -> str:
     unknown name."""
     matches = {key: field for key, field in documented_fields().items() if key == name or key.startswith(f"{name}.")}
     if not matches:
-        raise SettingsError(unknown_key(name))
+        raise SettingsError(unknown_key(name.split(".")))
     return _render("explain.txt", matches, settings=settings, known=known_keys(), value_at=value_at).rstrip()
 
 

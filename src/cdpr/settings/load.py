@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
         problem = [*misspelt, *error.errors()][0]
         path = [str(part) for part in problem["loc"]]
         if problem["type"] == "extra_forbidden":
-            message = unknown_key(".".join(path))
+            message = unknown_key(path)
         elif "change" in path and isinstance(problem["input"], dict):
             # A variant's `change` nests settings. The last part of the path is a type that pydantic tried, no key.
             message = f"key {'.'.join(path[:-1])!r}: name each setting with dots, as {path[-2]}.KEY: VALUE"
@@ -135,11 +135,18 @@ def digest(value: Any, length: int = 16) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def unknown_key(key: str) -> str:
-    """Write the error message about the dotted name ``key``, which does not exist. It names the most similar key, if
-    one is similar."""
-    similar = difflib.get_close_matches(key, known_keys(), 1)
-    remedy = f"did you mean {similar[0]!r}?" if similar else "see config/README.md for all keys"
+def unknown_key(path: Sequence[str]) -> str:
+    """Write the error message about the key ``path`` (its parts between dots), which does not exist. It names the most
+    similar key, if one is similar."""
+    key = ".".join(path)
+
+    def similarity(known: str) -> float:
+        """Return a number from 0 to 2: how similar the last parts are, and how similar the whole keys."""
+        pairs = ((path[-1], known.rpartition(".")[2]), (key, known))
+        return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    nearest = max(known_keys(), key=similarity)
+    remedy = f"did you mean {nearest!r}?" if similarity(nearest) > 1.2 else "see config/README.md for all keys"
     return f"unknown key {key!r}; {remedy}"
 
 
