@@ -15,7 +15,8 @@ from cdpr.costs.price import load_catalogue
 from cdpr.job import Job
 from cdpr.metrics_log import split_times
 from cdpr.report.ledger.claims import ClaimsError, read_claims
-from cdpr.report.ledger.judge import Evidence, measure_final_accuracy
+from cdpr.report.ledger.evidence import Evidence
+from cdpr.report.ledger.judge import measure_final_accuracy
 from cdpr.report.ledger.page import make_ledger, write_claims
 from cdpr.report.ledger.verdict import Effect, directional
 from cdpr.report.methods import DATASETS

@@ -239,14 +239,13 @@ BROKEN = {
     "index names a file elsewhere": (reindex(lambda m: m.update({NORM: "../weights.safetensors"})), "is missing"),
     "index without its map": (put("model.safetensors.index.json", {}), "no weight_map"),
     "index that is no JSON": (put("model.safetensors.index.json", "{"), "index.json: not JSON"),
-    "index lists a tensor that is not there": (edit_shard(NORM, lambda w: w.pop(NORM)), f"{NORM} is in this file or"),
+    "index lists a tensor that is not there": (edit_shard(NORM, lambda w: w.pop(NORM)), f"{NORM} is not in the file"),
     "index lists a tensor in another shard": (
-        reindex(lambda m: m.update({NORM: m["model.embed_tokens.weight"]})), f"{NORM} is in this file or"),
-    "shard holds a tensor that is not listed": (reindex(lambda m: m.pop(NORM)), f"{NORM} is in this file or"),
+        reindex(lambda m: m.update({NORM: m["model.embed_tokens.weight"]})), f"{NORM} is not in the file"),
+    "shard holds a tensor that is not listed": (reindex(lambda m: m.pop(NORM)), f"{NORM} is not in the file"),
     "model lacks a tensor": (whole(lambda w: w.pop(K)), f"the first is {K}"),
     "untied without a head": (whole(lambda w: w.pop(HEAD)), f"the first is {HEAD}"),
-    "tensor in two shards": (
-        edit_shard(HEAD, lambda w: w.update({DOWN: torch.ones(32, 48)})), f"{DOWN} is in this file or"),
+    "tensor in two shards": (edit_shard(HEAD, lambda w: w.update({DOWN: torch.ones(32, 48)})), f"{DOWN} is also in"),
     "shard of an earlier save": (earlier_shard,
                                  "an earlier or unfinished save"),
     "one file and shards": (both, "an earlier or unfinished save"),

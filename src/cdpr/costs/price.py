@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -246,11 +246,19 @@ def map_costs(settings: Settings, job: Job) -> None:
     if "overrides" in job.inputs:
         catalogue = with_overrides(catalogue, job.inputs["overrides"])
         print(f"{job.inputs['overrides']}: {len(catalogue.overrides)} prices; rows without one are passed over")
-    records = list(iterate_records(job.inputs["records"]))
-    cases = write_records(job.out["cases"], (price_case(record, settings.costs, catalogue) for record in records))
-    counts = Counter(key for record in records for key in record.key_pertinent_results_dict)  # cases by examination
-    is_credentialed = any(record.credentialed for record in records)
-    write_csv(job.out["coverage"], COVERAGE_COLUMNS, coverage(counts, settings.costs, catalogue, is_credentialed))
+    counts = Counter[str]()  # cases by the examination that they have
+    marks = set[bool]()  # whether they are credentialed
+
+    def price_cases() -> Iterator[CaseRecord]:
+        """Yield each record with its prices; meanwhile count the examinations, and note whether any case is
+        credentialed. One record at a time is in memory."""
+        for record in iterate_records(job.inputs["records"]):
+            counts.update(list(record.key_pertinent_results_dict))
+            marks.add(record.credentialed)
+            yield price_case(record, settings.costs, catalogue)
+
+    cases = write_records(job.out["cases"], price_cases())
+    write_csv(job.out["coverage"], COVERAGE_COLUMNS, coverage(counts, settings.costs, catalogue, True in marks))
     unmapped = review(counts, settings.costs, catalogue)
     write_csv(job.out["review"], REVIEW_COLUMNS, unmapped)
     job.metrics.update(cases=cases, examinations=len(counts), unmapped=len(unmapped))

@@ -7,9 +7,10 @@ decide, the text is doubtful, and the judge by tables of names does not count it
 """
 
 import functools
+import re
 from typing import Literal
 
-from ..cases.patterns import Patterns, compiled, fill
+from ..cases.patterns import Patterns, fill
 from ..cases.vocabulary import diagnoses, normalise
 from ..files import parse_yaml, shipped_text
 
@@ -21,7 +22,6 @@ it says nothing about a diagnosis."""
 
 _FULL_WIDTH = str.maketrans("，；：（）。？！、【】", ",;:().?!,[]")
 _EXPRESSIONS = fill(parse_yaml(shipped_text(__package__, "denial.yaml")))
-_RULES: list[tuple[str, Clause]] = _EXPRESSIONS.pop("rules")  # of :func:`_classify_clause`
 _PATTERNS = Patterns({name: f"(?i){expression}" for name, expression in _EXPRESSIONS.items()})
 
 
@@ -78,24 +78,39 @@ def _classify_clause(clause: str, earlier: str) -> Clause:
     """Say what a clause does (:data:`Clause`), by the classes of its words. ``earlier`` is the diagnosis named before
     the clause, empty where there is none.
 
-    The first of the ``rules`` of ``denial.yaml`` decides whose pattern fits the spelling of the clause, which has one
-    letter per word: n negation, r ruling out, s setting aside, h past, d doubt, p support, c remark, g generic word, m
-    medical word, x any other word. "No evidence of pneumonia" is "npgm". The words of the classes m and x are the
-    ``subject``. Capital letters before these say more of the clause.
+    The rules are patterns over the string ``classes``, which spells the clause with one letter per word: n negation, r
+    ruling out, s setting aside, h past, d doubt, p support, c remark, g generic word, m medical word, x any other word.
+    "No evidence of pneumonia" is "npgm". The words of the classes m and x are the ``subject``.
     """
-    words = [(str(word.lastgroup), word[0]) for word in _PATTERNS.word.finditer(clause)]
-    subject = [word for letter, word in words if letter in "xm"]
-    # What is true of the clause: there is an earlier diagnosis, and the clause repeats its words; it has a "by" before
-    # what denies, an "of" before what is denied; its subject is a known diagnosis.
-    remarks = {
-        "E": earlier != "",
-        "R": set(map(normalise, subject)) <= set(normalise(earlier).split()),
-        "B": _PATTERNS.by.search(clause) is not None,
-        "O": _PATTERNS.about.search(clause) is not None,
-        "K": diagnoses().find(" ".join(subject)) is not None,
-    }
-    spelling = [letter for letter, is_true in remarks.items() if is_true] + [letter for letter, _ in words]
-    return next(kind for pattern, kind in _RULES if compiled(pattern).search("".join(spelling)))
+    classes, subject = "", []
+    for word in _PATTERNS.word.finditer(clause):
+        classes += str(word.lastgroup)
+        if word.lastgroup in ("x", "m"):
+            subject.append(word[0])
+    if "d" in classes or re.search("n.*[rs]|[rs].*n", classes):  # a doubt, or a double negation: "not excluded" (nr)
+        return "doubt"
+    if not re.search("[nrsh]", classes):  # nothing is denied
+        if earlier and "c" in classes:  # a remark about the earlier diagnosis, of unknown sense: "was it right" (gcp)
+            return "doubt"
+        return "plain" if subject else "empty"
+    if not subject:  # "ruled out" (r) denies; "no evidence" (np) says nothing without an earlier diagnosis
+        return "denial" if earlier or "p" not in classes else "empty"
+    # "No asthma" (nx) denies asthma. Of "history of asthma" (hx) and "less likely asthma" (sx) it may be the diagnosis.
+    if not earlier:
+        return "doubt" if "h" in classes or re.search("s.*[xm]", classes) else "other"
+    # "Not supported by X" is about the earlier diagnosis, "no evidence of X" is about X.
+    unsupported = re.search("^[gp]*n[g]*p[gp]*[xm]", classes) and not _PATTERNS.about.search(clause)
+    # "Ruled out by X" denies the earlier diagnosis, and so does a clause that repeats its words.
+    refuted_by = re.search("^g*[rs]g*[xm]", classes) and _PATTERNS.by.search(clause)
+    repeats_earlier = set(map(normalise, subject)) <= set(normalise(earlier).split())
+    if repeats_earlier or refuted_by:
+        return "denial"
+    if unsupported:
+        return "doubt"
+    # A denied complication, and the history of anything, leave the earlier diagnosis as it is.
+    is_other_diagnosis = "m" in classes or diagnoses().find(" ".join(subject)) is not None
+    is_history = "h" in classes and not re.search("[nrs]", classes)
+    return "other" if is_other_diagnosis or is_history else "doubt"
 
 
 @functools.lru_cache(maxsize=1 << 14)

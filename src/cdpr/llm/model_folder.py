@@ -99,7 +99,11 @@ def stored_tensors(folder: str | Path) -> dict[str, StoredTensor]:
     places = {(name, file) for file, header in headers.items() for name in header}
     expected = places if index is None else {*index.items()}
     integers = [(name, tensor) for name, tensor in tensors.items() if tensor.dtype not in _FLOATS]
-    values = {"folder": folder, "integers": integers, "misplaced": sorted(places ^ expected)}
+    holders: dict[str, list[str]] = {}  # the files that hold each tensor
+    for name, file in sorted(places):
+        holders.setdefault(name, []).append(file)
+    twice = [(name, *files) for name, files in holders.items() if len(files) > 1]
+    values = {"folder": folder, "twice": twice, "integers": integers, "misplaced": sorted(places ^ expected)}
     refuse(__package__, "weights", values)
     return tensors
 

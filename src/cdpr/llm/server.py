@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import httpx2
-import numpy as np
 
 from ..seeding import derive_seed
 from ..settings.models import PROVIDERS
@@ -329,12 +328,15 @@ class OpenAIServer(ServedModel):
         tokenizer = self.tokenizer
         if tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)  # raises
-        # Where the next index is no successor, another request begins: 1, 2, 3, 7, 8 give [1, 2, 3], [7, 8].
-        # At temperature 0 each index is a request, because vLLM gives only one completion per request then.
-        indices = np.array(samples)
-        begins = np.flatnonzero((np.diff(indices) != 1) | (sampling.temperature == 0)) + 1
-        parts = [part.tolist() for part in np.split(indices, begins)]
-        requests = [self._token_request(tokenizer, prompt_ids, part, sampling, seed) for part in parts]
+        indices_of_requests: list[list[int]] = []  # the indices 1, 2, 3, 7, 8 give [1, 2, 3], [7, 8]
+        for index in samples:
+            # An index that is the next after the last index of the last request joins that request. Not at temperature
+            # 0, where vLLM gives only one completion per request.
+            if indices_of_requests and index == indices_of_requests[-1][-1] + 1 and sampling.temperature != 0:
+                indices_of_requests[-1].append(index)
+            else:
+                indices_of_requests.append([index])
+        requests = [self._token_request(tokenizer, prompt_ids, ks, sampling, seed) for ks in indices_of_requests]
         completions_of_requests = await asyncio.gather(*map(self._complete, requests))
         return self._check_sampled([c for completions in completions_of_requests for c in completions])
 
@@ -410,8 +412,10 @@ class OpenAIServer(ServedModel):
                 text = answers.read_content(choice["text"])
                 end = [tokenizer.end_of_turn] if finish == "stop" else []  # a special token, which is not in the text
                 ids = tokenizer.encode(text) + end
-            else:
+            elif isinstance(ids, list) and all(isinstance(i, int) for i in ids):
                 text = tokenizer.decode(ids)
+            else:
+                raise TypeError("token ids are no numbers")
             usage = Usage(0, 0) if completions else answers.read_usage(answer)
             completions.append(Completion(text, tuple(ids), (), finish, usage))
         return completions

@@ -190,7 +190,9 @@ def spent(state: str | Path) -> "pd.DataFrame":
 
     if not _database_path(state).exists():
         return pd.DataFrame()
-    return _open_database(state).write(lambda database: pd.read_sql_query("SELECT * FROM bills", database))
+    columns = ["system", "model", "calls", "prompt_tokens", "completion_tokens", "usd"]
+    columns += ["unknown_calls", "unknown_usd", "reserved_usd"]
+    return pd.DataFrame(_open_database(state).read("SELECT * FROM bills"), columns=columns)
 
 
 def _database_path(state: str | Path) -> Path:

@@ -17,9 +17,8 @@ WITH clock AS (SELECT (julianday('now') - julianday('1970-01-01')) * 86400.0 AS 
 SELECT system, model, known, calls, prompt_tokens, completion_tokens, usd, 0 AS reserved FROM spent UNION ALL
 SELECT system, model, 0, until < now, 0, 0, usd * (until < now), usd * (until >= now) FROM reserved, clock;
 
--- What each system spent on each model (`spending.spent`).
+-- What each system spent on each model: the columns of `spending.spent`.
 CREATE TEMP VIEW IF NOT EXISTS bills AS
-SELECT system, model, SUM(known * calls) AS calls, SUM(prompt_tokens) AS prompt_tokens,
-SUM(completion_tokens) AS completion_tokens, TOTAL(usd) AS usd, SUM((1 - known) * calls) AS unknown_calls,
-TOTAL((1 - known) * usd) AS unknown_usd, TOTAL(reserved) AS reserved_usd
+SELECT system, model, SUM(known * calls), SUM(prompt_tokens), SUM(completion_tokens), TOTAL(usd),
+SUM((1 - known) * calls), TOTAL((1 - known) * usd), TOTAL(reserved)
 FROM costs GROUP BY system, model ORDER BY system, model;

@@ -109,8 +109,9 @@ def analyse_study(settings: Settings, job: Job) -> None:
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
     write_text(job.out["means"], lines)
     job.metrics.update({f"alpha/{name}": a.value for name, a in analysis.alpha.items() if a.value is not None})
-    job.tags["raters"], raters = analysis.kind or "none yet", analysis.kind or "no"
-    print(f"study {analysis.study}: {raters} raters, {len(states)} states, {analysis.missing} ratings missing")
+    job.tags["raters"] = analysis.kind or "none yet"
+    raters, missing = analysis.kind or "no", analysis.missing
+    print(f"study {analysis.study}: {raters} raters, {len(states)} states, {missing} ratings missing")
 
 
 def frame_scores(ratings: Ratings, items: Items, key: Key) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -42,7 +42,8 @@ def make_forms(settings: Settings, job: Job) -> None:
     job.out["sealed"].chmod(0o600)  # only its owner can read the key
     write_forms(states, items, job.out["forms"], SYNTHETIC if all_synthetic(settings) else "")
     write_text(job.out["protocol"], protocol(settings, states, items, key.compared, key.left_out))
-    job.metrics["cards"] = count = len(items.contents)
+    count = len(items.contents)
+    job.metrics["cards"] = count
     print(f"study {items.study}: {len(states)} states, {count} proposals for {', '.join(items.forms)}, "
           f"{len(dimensions()) * count} ratings each")  # fmt: skip
 
@@ -59,7 +60,9 @@ def blind(
     runs = tuple(dict.fromkeys(proposal.run for proposal in proposals))
     proposal_of = {(proposal.state, proposal.run): proposal for proposal in proposals}
     # By the name of a content, what raters see and the runs that proposed it; by state, the names of its contents.
-    contents, authors, names_by_state = dict[str, Content](), dict[str, tuple[str, ...]](), dict[str, list[str]]()
+    contents: dict[str, Content] = {}
+    authors: dict[str, tuple[str, ...]] = {}
+    names_by_state: dict[str, list[str]] = {}
     for state in [state.digest for state in states]:
         if any((state, run) not in proposal_of for run in runs):
             raise StudyError(f"state {state}: not every method proposes something; make the proposals again")
@@ -85,7 +88,8 @@ def blind(
 def _shuffle_form(seed: int, rater: str, names_by_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:
     """Make the pages of one rater's form: all states, and the proposals of each, both in a random order of this rater.
     ``names_by_state`` has the names of the contents by the digest of the state."""
-    rng, pages = np.random.default_rng(derive_seed(seed, "order", rater)), []
+    rng = np.random.default_rng(derive_seed(seed, "order", rater))
+    pages = []
     for state in rng.permutation(list(names_by_state)).tolist():
         lettered = zip(_LETTERS, rng.permutation(names_by_state[state]).tolist(), strict=False)
         # The c comes first, so that no spreadsheet takes a code such as 1e5 for a number.

@@ -15,7 +15,8 @@ from ..methods import notices, tier_mark
 from ..provenance import ProvenanceError, check_tier
 from ..table import Row, Sheet, interval, markdown_page
 from .claims import Claim, read_claims, validator
-from .judge import Evidence, judge
+from .evidence import Evidence
+from .judge import judge
 from .verdict import APART, UNDECIDABLE, count_verdicts, verdict_of
 
 # The contents of ``claims.json``, by field: ``ledger`` in ``workflow/paper/claims.schema.yaml``.

@@ -13,8 +13,8 @@ reader expects, minus the price (w is the weight of a right diagnosis in the ret
 A *critic* G(s, a), a network that reads the belief and the requests so far, learns the mean of g over cases.
 
 The policy learns three things: to choose examinations in proportion to pi_0^(prior / tau) exp(G / tau), where pi_0 is
-the initial policy; to diagnose where the mean G of these choices is below 0; and to name the diagnosis that
-the reader finds likeliest. docs/beyond-the-paper.md proves what g estimates, and names related methods.
+the initial policy; to diagnose where the mean G of these choices is below 0; and to name the diagnosis that the reader
+finds likeliest. docs/beyond-the-paper.md proves what g estimates, and names related methods.
 """
 
 import asyncio

@@ -64,8 +64,8 @@ class Trainer:
         self.policy = run.make_agent(self.sampler)
         self.optimizer = AdamW(self.model.parameters(), run.settings.training.learning_rate)
         context = Context(
-            run.settings, run.environment, self.policy, self._load_frozen_policy, run.seed, run.train, run.steps,
-            self._load_model,
+            run.settings, run.environment, self.policy, self._load_frozen_policy, run.seed,
+            cases=run.train, steps=run.steps, load_initial_model=self._load_model,
         )  # fmt: skip
         self.algorithm = open_algorithm(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
