@@ -10,7 +10,7 @@ from ..settings import ModelEntry, Settings, SettingsError
 from ..settings.datasets import Governance
 from ..settings.models import Calls
 from ..settings.schema import Policy
-from .guard import Disclosure, check_disclosure
+from .guard import check_disclosure
 from .model_folder import check_folder
 from .types import Model
 
@@ -134,10 +134,10 @@ class ModelSpec:
         """Whether all answers come from recordings, so that no request is sent."""
         return self.calls is not None and self.calls.mode == "replay"
 
-    def check(self, dataset: str = "") -> Disclosure | None:
+    def check(self, dataset: str = "") -> str | None:
         """Check that the model can be used, before any work is done.
 
-        Returns a :class:`~.guard.Disclosure` where credentialed text will go to another machine, else None. Raises
+        Returns the host of another machine to which credentialed text will go; None where it goes to none. Raises
         SettingsError for a folder whose files cannot be used, and for an address without the name of a model. Raises
         GovernanceError where no agreement allows the disclosure; its message names the data set ``dataset`` (empty: no
         data set).
