@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import os
 import tempfile
 import weakref
 from contextlib import ExitStack
@@ -24,9 +23,8 @@ def hold(path: Path, wait: bool = True) -> ExitStack:
     from filelock import FileLock, SoftFileLock, Timeout  # here, because it would slow the start of every command
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    os.umask(mask := os.umask(0))  # reads the mask of new files; Python can do so only by setting it
-    # The lock file has the permissions of any new file; -1 waits for ever; any thread can release the lock.
-    options: Any = {"mode": 0o666 & ~mask, "timeout": -1 if wait else 0, "thread_local": False, "poll_interval": 0.2}
+    # -1 waits for ever; any thread can release the lock.
+    options: Any = {"timeout": -1 if wait else 0, "thread_local": False, "poll_interval": 0.2}
     lock: FileLock | SoftFileLock = FileLock(path, fallback_to_soft=False, **options)
     try:
         try:

@@ -27,8 +27,8 @@ from cdpr.llm.recording import Recordings
 from cdpr.llm.types import ModelUnavailable
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.machines import serving_machine
-from cdpr.pipeline.running import request_jobs, run_jobs
-from cdpr.pipeline.served import evaluate_served, key_of, machine_of, own_server, served_jobs, server_of
+from cdpr.pipeline.running import evaluate_served, run_jobs
+from cdpr.pipeline.served import key_of, machine_of, served_jobs, server_of
 from cdpr.pipeline.systems import list_missing
 from cdpr.settings import Machine, Serving, SettingsError, load_settings, parse_settings
 from cdpr.settings.schema import TinyModel
@@ -234,8 +234,7 @@ def evaluate(plan: Experiment, name: str) -> None:
     [job] = [job for job in served_jobs(plan) if job.name == name]
     for run, dataset in job.evaluations:
         inputs, outputs = {"cases": [f"<results>/cases/{dataset}.jsonl"]}, {"evaluation": [written(run, dataset)]}
-        requests = request_jobs("evaluate_agent", [{"run": run, "dataset": dataset}], inputs, outputs)
-        run_jobs(plan, requests, own_server)
+        run_jobs(plan, "evaluate_agent", [{"run": run, "dataset": dataset}], inputs, outputs, key=None)
 
 
 def written(run: str, dataset: str, kind: str = "jsonl") -> str:

@@ -10,7 +10,7 @@ import pytest
 from cdpr.files import TableError
 from cdpr.metrics_log import MetricsLog, read_metrics
 from cdpr.pipeline.cli import main
-from cdpr.pipeline.frame import StageError, stage
+from cdpr.pipeline.frame import StageError, describe_files, stage
 from cdpr.pipeline.mlflow_index import COMPARISON, CURRENT_TAG, MlflowIndex, live_run, load, rebuild_tracking
 from cdpr.records import RunRecord
 from cdpr.settings import merge, parse_settings
@@ -22,9 +22,9 @@ def run_stage(folder, key="0" * 16, work=None, name="train", parameters=None, **
     (folder / "input.txt").write_text("in")
     about = {"options": {"run": "cdpr-seed0"}, "tags": {"variant": "cdpr"}, "experiment": "cdpr/training"} | more
     parameters = {"training": {"steps": 2}} | (parameters or {})
-    begun = RunRecord(stage=name, run_key=key, seed=0, parameters=parameters, **about)
     outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl"}
     inputs = {"cases": folder / "input.txt"}
+    begun = RunRecord(stage=name, run_key=key, seed=0, parameters=parameters, inputs=describe_files(inputs), **about)
     with stage(begun, inputs, outputs, folder / "run.json", folder / "state") as job:
         job.out["policy"].mkdir()
         (job.out["policy"] / "weights").write_text(key)

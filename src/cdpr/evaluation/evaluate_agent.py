@@ -83,8 +83,8 @@ def evaluate(
 
     ``policy`` is the folder of the run's own policy, where it has one. ``server`` is the
     :class:`~cdpr.llm.own_server.OwnServer` that the job started for the run's model, or None. Rows are saved under
-    ``state`` batch by batch, and an interrupted evaluation resumes after the last complete batch. The agent's
-    caches are cleared before every batch, so that a resumption changes no result. Raises as
+    ``state`` batch by batch, and an interrupted evaluation resumes after the last complete batch; they stay there. The
+    agent's caches are cleared before every batch, so that a resumption changes no result. Raises as
     :func:`~cdpr.agents.build.build_agent`.
     """
     # Open the environment with its judges; divide the cases into batches that run together.
@@ -118,7 +118,6 @@ def evaluate(
                         os.fsync(file.fileno())  # safe from a power cut too
                 rows += [done[key] for key in keys]
     write_text(out, "".join(row.line() for row in rows))
-    saved.unlink()
     # Summarise the rows.
     for warning in _list_warnings(settings, rows):
         print(f"{run}: {warning}")

@@ -39,8 +39,7 @@ from ..settings import Settings, SettingsError, generate, is_trained, load_setti
 from ..settings.variants import changed_settings
 from . import housekeeping, mlflow_index, systems
 from .experiment import Experiment
-from .running import request_jobs, run_jobs
-from .served import evaluate_served, own_server
+from .running import evaluate_served, run_jobs
 from .stages import STAGES
 
 _SETTINGS_FILE = "config.yaml"
@@ -154,8 +153,7 @@ def _run_stage(args: argparse.Namespace) -> None:
     names = STAGES[args.command].options
     jobs = [dict(zip(names, values, strict=True)) for values in product(*(getattr(args, name) for name in names))]
     inputs, outputs = _read_paths("--input", args.input), _read_paths("--output", args.output)
-    requests = request_jobs(args.command, jobs, inputs, outputs, args.key)
-    run_jobs(_load_experiment(args), requests, own_server)
+    run_jobs(_load_experiment(args), args.command, jobs, inputs, outputs, args.key)
 
 
 def _read_paths(flag: str, words: Sequence[str]) -> dict[str, list[str]]:

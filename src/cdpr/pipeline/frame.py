@@ -61,8 +61,7 @@ def stage(
         _move_outputs(name, partial, outputs)
         finished = begun.model_dump() | {
             "tags": job.tags, "metrics": job.metrics,
-            # Paths and digests; ``begun`` may have those of the inputs already.
-            "inputs": begun.inputs or describe_files(inputs), "outputs": describe_files(outputs),
+            "outputs": describe_files(outputs),
             "started": started.isoformat(timespec="seconds"),
             "wall_seconds": round(time.perf_counter() - clock, 3),
             "cpu_seconds": _count_cpu_seconds(),

@@ -2,8 +2,8 @@
 
 import pkgutil
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ from . import frame, own_code
 from .evidence import EVIDENCE
 from .experiment import Experiment, stage_of
 from .mlflow_index import live_run
+from .served import EVALUATION_STAGE, own_server, served_jobs, server_of
 from .stages import Options
 
 PathLists = Mapping[str, Sequence[str]]
-ServerOf = Callable[[Experiment, str, Options], AbstractContextManager[Any]]
 
 
 class JobRequest(NamedTuple):
@@ -31,58 +31,61 @@ class JobRequest(NamedTuple):
     key: str | None = None
 
 
-def request_jobs(
-    stage: str, jobs: Sequence[Options], inputs: PathLists, outputs: PathLists, key: str | None = None
-) -> list[JobRequest]:
-    """Make the requests of one or several jobs of a stage. ``jobs`` has the options of each job. Every input and output
-    has one path for all jobs, or one for each job in their order; any other number of paths raises SettingsError.
-    ``key`` is the run key of a single job; for several it is not used, and each computes its own."""
+def run_jobs(
+    experiment: Experiment, stage: str, jobs: Sequence[Options], inputs: PathLists, outputs: PathLists, key: str | None
+) -> None:
+    """Run one or several jobs of a stage in this process, one after another, each with the model server that it needs.
+
+    ``jobs`` has the options of each job. Every input and output has one path for all jobs, or one for each job in their
+    order; any other number of paths raises SettingsError. ``key`` is the run key of a single job; for several it is not
+    used, and each computes its own. Raises what :func:`run_stage` raises.
+
+    Where there are several jobs, each also gets the policy of its own run as the input ``policy``, unless ``inputs``
+    have one. The rows that an evaluation saves in its folder of unfinished work are removed when all jobs have ended:
+    Snakemake deletes the outputs of all jobs when one fails, and the next attempt finds the rows of the others.
+    """
     if wrong := [name for name, paths in {**inputs, **outputs}.items() if len(paths) not in (1, len(jobs))]:
         raise SettingsError(f"{stage}: {', '.join(wrong)}: give one path, or one for each of the {len(jobs)} jobs")
+    several = len(jobs) > 1
+    states = []
+    for number, options in enumerate(jobs):
+        # The paths of this job, by name: each is its own, or the only one.
+        reads = {name: paths[number if len(paths) > 1 else 0] for name, paths in inputs.items()}
+        writes = {name: paths[number if len(paths) > 1 else 0] for name, paths in outputs.items()}
+        if several and "run" in options and (policy := experiment.acting_policy(options["run"])):
+            reads = {"policy": policy, **reads}
+        with own_server(experiment, stage, options) as server:
+            request = JobRequest(stage, options, reads, writes, None if several else key)
+            states.append(run_stage(experiment, request, server))
+    for state in states:
+        (state / "evaluation.jsonl").unlink(missing_ok=True)
 
-    def paths_of(number: int, files: PathLists) -> dict[str, str]:
-        """The paths of the job with this number, by name: each is its own, or the only one."""
-        return {name: paths[number if len(paths) > 1 else 0] for name, paths in files.items()}
 
-    key = key if len(jobs) == 1 else None
-    return [JobRequest(stage, jobs[n], paths_of(n, inputs), paths_of(n, outputs), key) for n in range(len(jobs))]
+def evaluate_served(experiment: Experiment, name: str) -> None:
+    """Run the episodes of all evaluations of the served job ``name`` (:mod:`.served`). The rows that each saves in its
+    folder of unfinished work stay there, where the job `evaluate_agent` of the evaluation finds them.
 
-
-def run_jobs(experiment: Experiment, requests: Sequence[JobRequest], server_of: ServerOf) -> None:
-    """Run jobs in this process, one after another. ``server_of(experiment, stage, options)`` opens the model server
-    of a job. Raises what :func:`run_stage` raises.
-
-    Where there are several jobs, each also gets the policy of its own run as the input ``policy``, unless its request
-    has one. The rows of finished evaluations are kept until all jobs have ended, so that the failure of one job does
-    not lose those of the others.
+    The server starts at the first question that no recording answers. When an evaluation fails, the rows of finished
+    ones stay, and a rerun continues after them. Raises SettingsError for an unknown job, and what the evaluations
+    raise.
     """
-    several = len(requests) > 1
-    kept_rows = []
-    for request in requests:
-        if several and "run" in request.options and (policy := experiment.acting_policy(request.options["run"])):
-            request = request._replace(inputs={"policy": policy, **request.inputs})
-        with server_of(experiment, request.stage, request.options) as server:
-            run_stage(experiment, request, server)
-        # Snakemake deletes the outputs of all jobs when one fails: the rows stay under `state` until all have ended.
-        if several and "evaluation" in request.outputs:
-            kept_rows.append(keep_rows(experiment, request.outputs["evaluation"]))
-    for rows in kept_rows:
-        rows.unlink()
+    jobs = {job.name: job for job in served_jobs(experiment)}
+    if name not in jobs:
+        raise SettingsError(f"{name!r} is no job with a server of its own; there are: {', '.join(jobs) or 'none'} "
+                            "(serving.program, serving.models, serving.policies)")  # fmt: skip
+    scratch = Path(experiment.state) / "servers" / name
+    with server_of(experiment, jobs[name]) as server:
+        for run, dataset in jobs[name].evaluations:
+            inputs = {"cases": f"<results>/cases/{dataset}.jsonl"}
+            if policy := experiment.acting_policy(run):
+                inputs["policy"] = policy
+            options, outputs = {"run": run, "dataset": dataset}, {"evaluation": f"{scratch}/{run}/{dataset}.jsonl"}
+            run_stage(experiment, JobRequest(EVALUATION_STAGE, options, inputs, outputs), server)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
-def keep_rows(experiment: Experiment, evaluation: str) -> Path:
-    """Copy the rows of a finished evaluation, the file ``evaluation``, to where the next attempt of its job looks for
-    them, so that it need not evaluate again. Returns the path of the copy."""
-    written = Path(experiment.resolve_path(evaluation))
-    run_key = RunRecord.read(written.with_suffix(".run.json")).run_key
-    rows = Path(experiment.state) / run_key / "evaluation.jsonl"
-    rows.parent.mkdir(exist_ok=True)
-    shutil.copyfile(written, rows)
-    return rows
-
-
-def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -> None:
-    """Run one job. ``server`` is its model server, if it has one.
+def run_stage(experiment: Experiment, request: JobRequest, server: Any) -> Path:
+    """Run one job; returns its folder of unfinished work. ``server`` is its model server, None if it has none.
 
     Raises StageError for a missing file, UndeclaredSetting and UndeclaredFile for reading what is not declared,
     SettingsError for an unknown stage, and what the stage raises.
@@ -111,6 +114,7 @@ def run_stage(experiment: Experiment, request: JobRequest, server: Any = None) -
             else:
                 function(view, job)
         own_code.check()
+    return job.state
 
 
 def _describe_job(experiment: Experiment, request: JobRequest, inputs: Mapping[str, Path]) -> RunRecord:

@@ -1,4 +1,5 @@
-"""Jobs that start a model server, run the episodes of all agents that use the model, and stop the server.
+"""Jobs that start a model server, run the episodes of all agents that use the model, and stop the server
+(:func:`.running.evaluate_served`).
 
 Such a job leaves the rows of each evaluation under `state`. The job `evaluate_agent` of the same run and data set finds
 them there by its run key, and writes them to the results. Benchmarks, open cases and leak-controlled cases have
@@ -6,7 +7,6 @@ separate jobs, so that a target runs no more than it shows.
 """
 
 import json
-import shutil
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -14,15 +14,14 @@ from typing import NamedTuple
 
 from ..agents.build import agent_class, agent_entry
 from ..llm.own_server import OwnServer
-from ..settings import Machine, Settings, SettingsError, digest, is_served, model_of
+from ..settings import Machine, Settings, digest, is_served, model_of
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..settings.experiments import POLICY
 from .evidence import EVIDENCE
 from .experiment import Experiment
-from .running import JobRequest, keep_rows, run_stage
 from .stages import Options
 
-_EVALUATION_STAGE = "evaluate_agent"
+EVALUATION_STAGE = "evaluate_agent"
 # The flag of each server for the longest sequence.
 _LENGTH_FLAG = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
@@ -76,32 +75,7 @@ def machine_of(experiment: Experiment, job: ServedJob) -> Machine:
 
 def key_of(experiment: Experiment, evaluations: Iterable[tuple[str, str]]) -> str:
     """The run key of a job that runs several evaluations, each a (run, data set): the digest of their run keys."""
-    return digest([experiment.key(_EVALUATION_STAGE, run=run, dataset=dataset) for run, dataset in evaluations])
-
-
-def evaluate_served(experiment: Experiment, name: str) -> None:
-    """Run the episodes of all evaluations of the job ``name``. Their rows stay under ``state``, where the job
-    `evaluate_agent` of each evaluation finds them.
-
-    The server starts at the first question that no recording answers. When an evaluation fails, the rows of finished
-    ones stay, and a rerun continues after them. Raises SettingsError for an unknown job, and what the evaluations
-    raise.
-    """
-    jobs = {job.name: job for job in served_jobs(experiment)}
-    if name not in jobs:
-        raise SettingsError(f"{name!r} is no job with a server of its own; there are: {', '.join(jobs) or 'none'} "
-                            "(serving.program, serving.models, serving.policies)")  # fmt: skip
-    scratch = Path(experiment.state) / "servers" / name
-    with server_of(experiment, jobs[name]) as server:
-        for run, dataset in jobs[name].evaluations:
-            inputs = {"cases": f"<results>/cases/{dataset}.jsonl"}
-            if policy := experiment.acting_policy(run):
-                inputs["policy"] = policy
-            rows = f"{scratch}/{run}/{dataset}.jsonl"
-            request = JobRequest(_EVALUATION_STAGE, {"run": run, "dataset": dataset}, inputs, {"evaluation": rows})
-            run_stage(experiment, request, server)
-            keep_rows(experiment, rows)
-    shutil.rmtree(scratch, ignore_errors=True)
+    return digest([experiment.key(EVALUATION_STAGE, run=run, dataset=dataset) for run, dataset in evaluations])
 
 
 def own_server(experiment: Experiment, stage: str, options: Options) -> AbstractContextManager[OwnServer | None]:
@@ -109,7 +83,7 @@ def own_server(experiment: Experiment, stage: str, options: Options) -> Abstract
     if its pair of run and data set is among the evaluations of a :func:`served job <served_jobs>`; other jobs get None.
     The server starts at the first question that neither saved rows nor recorded answers settle."""
     pair = (options.get("run"), options.get("dataset"))
-    jobs = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == _EVALUATION_STAGE else []
+    jobs = [job for job in served_jobs(experiment) if pair in job.evaluations] if stage == EVALUATION_STAGE else []
     return server_of(experiment, jobs[0]) if jobs else nullcontext()
 
 
