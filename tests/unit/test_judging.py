@@ -333,6 +333,7 @@ def test_a_judge_that_says_nothing_is_named_at_the_end_of_the_run_in_its_record_
         job = Job("t", "k", {"cases": tmp_path / "cases.jsonl"}, out, state=tmp_path / "state" / "job",
                   options={"run": "mine", "dataset": "mimic_iv"})  # fmt: skip
         evaluate_agent(plan, job)
+        (job.state / "evaluation.jsonl").unlink()  # as the pipeline does when all jobs of a command have ended
         results = Results(plan, tmp_path / "results", [m for m in main_methods(plan) if m.name == "mine"])
         return job.tags.get("judging", ""), capsys.readouterr().out, results.notes()
 
