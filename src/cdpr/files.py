@@ -223,8 +223,8 @@ def file_digest(path: Path) -> str:
 
 
 class DigestCache:
-    """A cache of SHA-256 digests, kept in the JSON file ``path`` (None: in memory). A digest is computed again only
-    when the size or the modification time of its file has changed."""
+    """A cache of SHA-256 digests, kept in the JSON file ``path`` if its folder exists, else in memory (None: always). A
+    digest is computed again only when the size or the modification time of its file has changed."""
 
     def __init__(self, path: str | Path | None):
         """Read the digests that the cache's file has. A missing or damaged file gives an empty cache."""
@@ -233,11 +233,6 @@ class DigestCache:
         self._changed = False
         with contextlib.suppress(OSError, ValueError):
             self._values = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
-
-    def keep(self, path: str | Path) -> None:
-        """Keep the cache in the file ``path`` from now on, and write it there."""
-        self._path, self._changed = Path(path), True
-        self.save()
 
     def digest(self, path: str | Path) -> str:
         """The SHA-256 of a file or folder as :func:`path_digest` computes it, or ``"absent"`` where there is none.
@@ -265,7 +260,7 @@ class DigestCache:
         return value
 
     def save(self) -> None:
-        """Write the cache to its file if it has changed."""
-        if self._path and self._changed:
+        """Write the cache to its file if it has changed and the folder of the file exists."""
+        if self._path and self._changed and self._path.parent.is_dir():
             write_text(self._path, json.dumps(self._values, sort_keys=True))
             self._changed = False

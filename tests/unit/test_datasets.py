@@ -9,9 +9,10 @@ import yaml
 
 from cdpr.ingest import ingest
 from cdpr.ingest.draft import Draft
-from cdpr.settings import Settings, merge, missing_paths, parse_settings
+from cdpr.settings import Settings, SettingsError, merge, parse_settings
 from cdpr.settings.datasets import AVERAGED, DATASETS, IN_DOMAIN
 from cdpr.settings.load import restrict
+from cdpr.settings.queries import refuse_missing_paths
 from cdpr.settings.section import UndeclaredSetting
 
 CONFIG = yaml.safe_load((Path(__file__).resolve().parents[2] / "config.yaml").read_text(encoding="utf-8"))
@@ -54,18 +55,19 @@ def test_every_mistyped_path_is_found(tmp_path):
         "mimic_iv": {"path": gone}, "clinicalbench": {"path": gone},
         "private": {"path": gone}, "agentclinic": {"path": gone},
     }  # fmt: skip
-    assert missing_paths(parse_settings({"data": every})) == [
-        *((f"data.fee_schedules.{name}", gone) for name in every["fee_schedules"]), ("data.price_overrides", gone),
-        ("data.mimic_iv.path", gone), ("data.clinicalbench.path", gone),
-        ("data.private.path", gone), ("data.agentclinic.path", gone),
-    ]  # fmt: skip
+    with pytest.raises(SettingsError, match="do not exist") as error:
+        refuse_missing_paths(parse_settings({"data": every, "policy": {"model": gone}}))
+    missing = [*(f"data.fee_schedules.{name}" for name in every["fee_schedules"]), "data.price_overrides",
+               *(f"data.{name}.path" for name in ("mimic_iv", "clinicalbench", "private", "agentclinic")),
+               "policy.model"]  # fmt: skip
+    assert str(error.value).splitlines()[1:-1] == [f"  {name}: {gone}" for name in missing]
     there = {
         "mimic_iv": {"path": here},
         "private": {"path": here},
         "price_overrides": here,
         "fee_schedules": {"clfs": here},
     }
-    assert missing_paths(parse_settings({"data": there})) == []
+    refuse_missing_paths(parse_settings({"data": there}))
 
 
 def test_what_the_registry_names_can_be_called():

@@ -101,6 +101,7 @@ def test_what_one_planning_has_looked_at_serves_all_its_digests(package):
 def test_outside_files_are_read_again_only_when_touched(tmp_path, monkeypatch):
     raw = tmp_path / "raw"
     raw.mkdir()
+    (tmp_path / "state").mkdir()
     (raw / "a.csv").write_text("1")
     cache = DigestCache(tmp_path / "state" / "digests.json")
     first = cache.digest(raw)

@@ -42,7 +42,7 @@ class Experiment:
         self.results = str(Path(self.settings.paths.results))
         self.state = str(Path(self.settings.paths.state))
         # Only a real run makes the folder of the state: a dry run leaves none behind, and keeps digests in memory.
-        self.digests = DigestCache(Path(self.state) / "digests.json" if Path(self.state).is_dir() else None)
+        self.digests = DigestCache(Path(self.state) / "digests.json")
         self._digest_code = functools.cache(lambda roots: code_digest(roots, cache=self.digests))
         self.evidence = functools.cache(functools.partial(find_evidence, self))
         self._locks: list[ExitStack] = []
@@ -145,9 +145,7 @@ class Experiment:
         """The SHA-256 of each of the user's files and folders that these settings name, by path. ``settings`` are
         dotted names; a section means all its settings."""
         keys = expand_keys(settings)
-        policy = [("policy.model", self.settings.policy.model)] if self.settings.policy.model != "tiny" else []
-        paths = [*user_files(self.settings), *policy]
-        return {path: self.digests.digest(path) for key, path in paths if key in keys}
+        return {path: self.digests.digest(path) for key, path in user_files(self.settings) if key in keys}
 
     # Keys
 
@@ -231,7 +229,7 @@ class Experiment:
         refuse_unready(self, runs)
         self.lock()
         self.write_settings()
-        self.digests.keep(Path(self.state) / "digests.json")  # jobs read them there: they digest the same code
+        self.digests.save()  # jobs read them: they digest the same code
 
     def lock(self) -> None:
         """Lock the folders of results and state against other workflows until this process ends. Raises SettingsError

@@ -53,7 +53,8 @@ def watch(settings: Settings) -> None:
         if name.split(".")[0] != PACKAGE:
             _user_modules[_real_path(str(file_of(name)))] = name
             allow(files_of(name))
-    allow(path for _, path in user_files(settings))
+    # The folder of the policy is an input of the jobs that act by it, which allow it.
+    allow(path for name, path in user_files(settings) if name != "policy.model")
     allow(named_files(changes))
 
 

@@ -6,7 +6,7 @@ experiment that change them, and digests that identify them."""
 from .experiments import AgentEntry, Experiments, Look, Sweep, Variant
 from .load import SettingsError, digest, load_settings, merge, parse_settings
 from .models import Machine, ModelEntry, Serving
-from .queries import check_settings, is_served, judging_models, missing_paths, model_of, why_not_run
+from .queries import check_settings, is_served, judging_models, model_of, why_not_run
 from .runs import TrainedRun, is_trained, seeds_of_runs
 from .schema import Settings
 from .section import project_folder

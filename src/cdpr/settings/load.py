@@ -110,17 +110,13 @@ def nest(key: str, value: Any) -> dict[str, Any]:
     return {first: nest(rest, value) if rest else value}
 
 
-def flatten(tree: Mapping[str, Any], whole: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
-    """Flatten a nested dictionary: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``. ``prefix`` is put in front of each name.
-
-    The entries of a dictionary whose dotted name is in ``whole`` are not flattened further: with ``whole={"a"}``,
-    ``{"a": {"b": {"c": 1}}}`` becomes ``{"a.b": {"c": 1}}``.
-    """
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten a nested dictionary: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``. ``prefix`` is put in front of each
+    name."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        # The prefix is the dotted name of the dictionary ``tree``, and a dot.
-        if isinstance(value, Mapping) and prefix.rstrip(".") not in whole:
-            flat |= flatten(value, whole, f"{prefix}{name}.")
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
     return flat
@@ -156,19 +152,31 @@ def known_keys() -> dict[str, FieldInfo]:
     return dict(walk(Settings))
 
 
-def restrict(settings: Settings, names: Iterable[str], remedy: str = "declare KEY") -> Settings:
+def restrict(settings: Any, names: Collection[str], remedy: str = "declare KEY", prefix: str = "") -> Any:
     """Copy settings so that only the keys ``names`` can be read (dotted names; a section means all its keys). A job
     gets a copy with the settings that are in its run key, the digest that decides whether it runs again, and with those
     that change no result. So no other setting can change its result unnoticed.
 
     Reading any other key of the copy raises UndeclaredSetting with the text ``remedy``, in which KEY is replaced by
-    that key. Raises SettingsError for an unknown name in ``names``.
+    that key. ``settings`` may also be a section; ``names`` are then relative to it, and ``prefix`` is its dotted name
+    with a dot behind, for the message. Raises SettingsError for an unknown name in ``names``.
     """
-    names = set(names)
-    unknown = sorted(names - known_keys().keys())
+    unknown = sorted(prefix + name for name in names if prefix + name not in known_keys())
     if unknown:
         raise SettingsError(f"`reads` names the settings {unknown}, which do not exist; see config/README.md")
-    return _restrict_section(settings, names, "", remedy)
+    # For each section in this one, the names of its own keys: "verl.nodes" becomes "nodes" of "verl".
+    names_in: dict[str, set[str]] = {}
+    for name in names:
+        first, _, rest = name.partition(".")
+        names_in.setdefault(first, set()).add(rest)
+    copy = settings.model_copy()
+    for name in type(settings).model_fields.keys() - set(names):
+        if name in names_in:
+            copy.__dict__[name] = restrict(getattr(settings, name), names_in[name], remedy, f"{prefix}{name}.")
+        else:
+            copy.__dict__.pop(name, None)  # it is missing already where the section was a restricted copy itself
+    copy.__dict__[RESTRICTED] = prefix, remedy  # read by Section.__getattr__ for its message
+    return copy
 
 
 def expand_keys(names: Iterable[str], excluded: Iterable[str] = ()) -> set[str]:
@@ -186,22 +194,3 @@ def _list_ancestors() -> dict[str, set[str]]:
     sections = {key.rpartition(".")[0] for key in known_keys()}
     parts_of = {key: key.split(".") for key in known_keys() if key not in sections}
     return {key: {".".join(parts[:n]) for n in range(1, len(parts) + 1)} for key, parts in parts_of.items()}
-
-
-def _restrict_section(section: Any, names: set[str], prefix: str, remedy: str) -> Any:
-    """Copy a section of the settings so that only the keys ``names``, relative to it, can be read; reading another one
-    raises UndeclaredSetting. ``prefix`` is the dotted name of the section with a dot behind, and ``remedy`` what to do,
-    both for the message."""
-    # For each section in this one, the names of its own keys: "verl.nodes" becomes "nodes" of "verl".
-    names_in: dict[str, set[str]] = {}
-    for name in names:
-        first, _, rest = name.partition(".")
-        names_in.setdefault(first, set()).add(rest)
-    copy = section.model_copy()
-    for name in type(section).model_fields.keys() - names:
-        if name in names_in:
-            copy.__dict__[name] = _restrict_section(getattr(section, name), names_in[name], f"{prefix}{name}.", remedy)
-        else:
-            copy.__dict__.pop(name, None)  # it is missing already where the section was a restricted copy itself
-    copy.__dict__[RESTRICTED] = prefix, remedy  # read by Section.__getattr__ for its message
-    return copy

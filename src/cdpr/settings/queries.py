@@ -96,20 +96,13 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
     return {key: named_model(settings, name) for key, name in names.items() if name is not None}
 
 
-def missing_paths(settings: Settings) -> list[tuple[str, str]]:
-    """List the files and folders that the settings name but that do not exist, each as (dotted name of the setting,
-    path)."""
-    missing = [(name, path) for name, path in user_files(settings) if not file_type(path)]  # empty: nothing is there
-    policy = settings.policy.model  # `tiny`, or a folder
-    return missing if policy == "tiny" or file_type(policy) else [*missing, ("policy.model", policy)]
-
-
 def refuse_missing_paths(settings: Settings) -> None:
-    """Raise SettingsError, which lists all :func:`missing_paths`, if there are any."""
-    if missing := missing_paths(settings):
-        lines = "\n".join(f"  {key}: {path}" for key, path in missing)
-        raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
-                            "Correct them, or set a key to null to do without.")  # fmt: skip
+    """Raise SettingsError, which lists all files and folders that the settings name but that do not exist, if there are
+    any."""
+    missing = [f"  {name}: {path}" for name, path in user_files(settings) if not file_type(path)]
+    if missing:
+        raise SettingsError("\n".join(["these paths of the configuration do not exist:", *missing,
+                                       "Correct them, or set a key to null to do without."]))  # fmt: skip
 
 
 def check_paths(settings: Settings) -> None:
@@ -124,7 +117,6 @@ def check_paths(settings: Settings) -> None:
     for name, agent in settings.agents.items():
         if agent.model and not agent.model.startswith(ADDRESSES):
             check_path(f"agents.{name}.model", agent.model)
-    check_path("policy.model", settings.policy.model)
     for name, path in settings.paths:
         check_path(f"paths.{name}", path, ":")  # where several paths are written as one list, a colon separates them
 
@@ -160,9 +152,10 @@ def check_path(name: str, path: str, forbidden: str = "") -> None:
 
 def user_files(settings: Settings) -> list[tuple[str, str]]:
     """List the files and folders of the user that the settings name, each as (dotted name of the setting, path). These
-    are the settings declared with ``is_path`` (:func:`~.section.key`) that have a value and are no address."""
+    are the settings declared with ``is_path`` (:func:`~.section.key`) that have a value; the policy ``tiny`` is no
+    folder."""
     paths = [(name, value_at(settings, name)) for name in _path_keys()]
-    return [(name, path) for name, path in paths if path is not None and not path.startswith(ADDRESSES)]
+    return [(name, path) for name, path in paths if path not in (None, "tiny")]
 
 
 @functools.cache

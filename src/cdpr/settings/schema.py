@@ -104,7 +104,7 @@ class Policy(Section):
     """Settings of the policy that is trained, and of the lengths of its prompts and replies."""
 
     #: `tiny`: built here from a configuration; otherwise a Hugging Face folder.
-    model: str = key("tiny", paper="initialized from Qwen3-4B-Instruct-2507")
+    model: str = key("tiny", paper="initialized from Qwen3-4B-Instruct-2507", is_path=True)
     #: Arguments of its chat template: `{enable_thinking: false}` for Qwen3, which otherwise thinks for longer than a
     #: turn. Models of `workflow/models.yaml` have their own in `extra`.
     chat_template_kwargs: dict[str, Any] = key({})
