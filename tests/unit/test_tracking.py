@@ -178,9 +178,7 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     record = json.loads((tmp_path / "results" / "training" / "grpo-seed0" / "run.json").read_text())
     indexed = runs["c" * 16].info
     assert indexed.end_time - indexed.start_time == int(record["wall_seconds"] * 1000)  # not when it was indexed
-    params = runs["c" * 16].data.params
-    assert json.loads(params.pop("agents.doctor")) == registry["agents"]["doctor"]
-    assert json.loads(params.pop("agents.other")) == registry["agents"]["other"]
+    params = runs["c" * 16].data.params  # without the registry
     assert params == {"training.steps": "2"} | {f"many.{name}": str(value) for name, value in many.items()}
     assert runs["c" * 16].data.metrics["final/accuracy"] == 0.2
     assert sorted(run.info.run_id for run in index.runs()) == sorted(run.info.run_id for run in runs.values())

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import json
 import os
 import sqlite3
 import threading
@@ -24,6 +23,7 @@ from ..metrics_log import read_history, read_metrics
 from ..records import KEY_TAG, RunRecord, record_files
 from ..settings import Settings
 from ..settings.load import flatten
+from ..settings.schema import REGISTRIES
 
 CURRENT_TAG = "cdpr.current"  # "true": the results still have this run; "false": a later run replaced it
 COMPARISON = "cdpr/comparison"  # the MLflow experiment with a run for each method of Table 1
@@ -31,9 +31,6 @@ EXPERIMENTS: dict[str, str] = parse_yaml(shipped_text(__package__, "mlflow.yaml"
 """The MLflow experiments, with the text that MLflow shows above the runs of each."""
 # What MLflow takes at most: characters of a parameter, runs of a search.
 _MOST_CHARACTERS, _MOST_RUNS = 6000, 50_000
-# Sections whose entries are one MLflow parameter each, with all settings in it as its text: every figure reads all of
-# these sections, and a page of a thousand parameters helps no one.
-_REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
 
 
 class TrackingError(RuntimeError):
@@ -74,7 +71,6 @@ class MlflowIndex:
         from mlflow.tracking import MlflowClient
 
         database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None  # else a server
-        self.folder = database and database.parent
         if database and not database.exists():
             with hold(database.with_name(f"{database.name}.lock")):  # jobs that run side by side make it once
                 if not database.exists():
@@ -88,10 +84,8 @@ class MlflowIndex:
 
         if experiment := self.client.get_experiment_by_name(name):
             return experiment.experiment_id
-        # The folder of the experiment's files. A server chooses it itself.
-        location = (self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]).as_uri() if self.folder else None
         try:
-            return self.client.create_experiment(name, location, {"mlflow.note.content": EXPERIMENTS[name]})
+            return self.client.create_experiment(name, tags={"mlflow.note.content": EXPERIMENTS[name]})
         except MlflowException:
             if experiment := self.client.get_experiment_by_name(name):  # another job was first
                 return experiment.experiment_id
@@ -148,11 +142,10 @@ class MlflowIndex:
         if history:  # the curves over steps have the names of the metrics already
             final = {f"final/{name}": value for name, value in final.items()}
         final_row = {**final, "step": history[-1]["step"] if history else 0}
-        # MLflow's parameters are texts.
-        parameters = flatten(record.parameters, _REGISTRIES)
-        texts = {name: json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
-                 for name, value in parameters.items()}  # fmt: skip
-        params = [Param(name, text[:_MOST_CHARACTERS]) for name, text in texts.items()]
+        # Every figure reads the registries of agents, models and experiments: a page of a thousand parameters helps no
+        # one.
+        sections = {name: value for name, value in record.parameters.items() if name not in REGISTRIES}
+        params = [Param(name, str(value)[:_MOST_CHARACTERS]) for name, value in flatten(sections).items()]
         # A new run has all its tags. A run that was tracked live lacks those that came with the results of the job.
         tags = [RunTag(name, value) for name, value in record_tags(record).items()] if run else []
         new_rows = [row for row in history if row["step"] > last_step]
