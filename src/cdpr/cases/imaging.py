@@ -1,13 +1,13 @@
 """Reads names of imaging examinations in any word order: ``CT HEAD W/ & W/O CONTRAST``, ``X-ray of the left knee``."""
 
 import functools
-import re
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator
 
 from ..files import parse_yaml, shipped_text
 from .chinese import in_english
 from .patterns import any_of, compiled, fill, rewrite
-from .vocabulary import normalise
+from .vocabulary import likely_words, normalise
 
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
 # Pairs (expression, word): an expression for the spellings of a word, and the word that replaces them.
@@ -24,6 +24,7 @@ _SPELT_OUT, _CONFIRMING_WORDS = _TABLE["spelt_out"], frozenset(_TABLE["more"])
 _SHORT: dict[str, str] = _TABLE["shortened"]
 _OFTEN_SHORT = frozenset(_SHORT).union(*map(str.split, _SHORT.values()))
 _LETTERS = 6
+MOST_WORDINGS = 64  # of a name whose words may abbreviate several others
 _SECTIONS, _VESSELS = frozenset({"ct", "mri"}), frozenset({"duplex", "vein", "artery"})
 _UNSAID = frozenset(word[:_LETTERS] for word in _TABLE["unsaid"])
 # Sets of words that may be left out, the smallest first: sides, and rooms of the department.
@@ -53,16 +54,22 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def study_words(name: str) -> frozenset[str]:
-    """Return the words by which a price list names a study: without those that say nothing, and each cut to six
-    letters, because such lists cut words where they please.
-
-    ``study_words("ANGIO VISCERAL SELECT")`` and ``study_words("Selective Visceral Angiography")`` are the same.
-    """
+def study_tokens(name: str) -> tuple[str, ...]:
+    """Return the words of a name, each word that price lists often shorten as the words that it stands for."""
     text = f" {normalise(name)} ".replace("+", " ").replace(" w o ", " without ")
     text = compiled(_TABLE["followed"]).sub(" with without ", text)
     text = compiled(_TABLE["units"]).sub(" ", text) if compiled(r"\d").search(text) else text
-    words = frozenset(word[:_LETTERS] for token in text.split() for word in _SHORT.get(token, token).split()) - _UNSAID
+    return tuple(word for token in text.split() for word in _SHORT.get(token, token).split())
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def study_words(tokens: Collection[str]) -> frozenset[str]:
+    """Return the words by which a price list names a study: the ``tokens`` of its name without those that say nothing,
+    and each cut to six letters, because such lists cut words where they please.
+
+    The words of "ANGIO VISCERAL SELECT" and "Selective Visceral Angiography" are the same.
+    """
+    words = frozenset(token[:_LETTERS] for token in tokens) - _UNSAID
     # Only of CT and MRI it says something that a study is "with", or "with and without"; vessels are mostly seen by
     # ultrasound.
     if "with" in words and not words & _SECTIONS:
@@ -77,38 +84,25 @@ def may_be_listed_study(name: str) -> bool:
     return not _OFTEN_SHORT.isdisjoint(plain.split()) or compiled(_TABLE["of_studies"]).search(plain) is not None
 
 
-def study_wordings(name: str, known: frozenset[str], is_single: bool) -> Iterator[frozenset[str]]:
+def study_wordings(name: str, known: frozenset[str], is_single: bool) -> Iterator[set[frozenset[str]]]:
     """Yield the sets of words under which a price list may have the study ``name``, the closest first: its words, these
-    completed, and those of them that are ``known`` as words of studies; each also without the words that may be left
-    out. Unknown words are only left out beside three known ones, and where the name ``is_single``, one of no several
-    examinations."""
-    words = study_words(name)
-    completed = frozenset(_complete_word(word, known) for word in words) - _UNSAID
-    recognised = completed & known
-    is_clear = is_single and len(recognised) > 2 and not any(map(str.isdigit, completed - recognised))
-    for said in (words, completed, recognised if is_clear else completed):
-        yield from (said - left_out for left_out in _MAY_BE_LEFT_OUT)
+    completed by the words of studies, ``known``, that they may abbreviate, and those that are known; each also without
+    the words that may be left out. Sets that are equally close are yielded together. Unknown words are only left out
+    beside three known ones, and where the name ``is_single``, one of no several examinations."""
+    tokens = study_tokens(name)
+    listed = _UNSAID.union(word[:_LETTERS] for word in known)
+    choices = [[t] if t[:_LETTERS] in listed else likely_words(t, known) or [t] for t in tokens]
+    completed = {study_words(chosen) for chosen in itertools.islice(itertools.product(*choices), MOST_WORDINGS)}
+    wordings = [{study_words(tokens)}, completed]
+    if is_single:
+        wordings += [{words & listed for words in alike if _is_clear(words, listed)} for alike in reversed(wordings)]
+    for alike in wordings:
+        yield from ({words - left_out for words in alike} for left_out in _MAY_BE_LEFT_OUT)
 
 
-@functools.lru_cache(maxsize=1 << 12)
-def _complete_word(word: str, known: frozenset[str]) -> str:
-    """Return the word that ``word`` abbreviates, of the ``known`` ones and of those that say nothing: the only one with
-    this beginning, else with these consonants ("hrt"), else with consonants that begin so. ``word`` itself if there is
-    none, or more than one."""
-    listed = known | _UNSAID
-    if word in listed or len(word) < 3 or word.isdigit():
-        return word
-    bare = _consonants(word)
-    near = [k for k in listed if k.startswith(word)] or [k for k in listed if _consonants(k) == bare]
-    if not near and len(bare) > 2:
-        near = [k for k in listed if _consonants(k)[:4] == bare[:4]]
-    return near[0] if len(near) == 1 else word
-
-
-@functools.lru_cache(maxsize=1 << 13)
-def _consonants(word: str) -> str:
-    """Return a word without its vowels, but with its first letter."""
-    return word[0] + re.sub("[aeiouy]", "", word[1:])
+def _is_clear(words: frozenset[str], listed: frozenset[str]) -> bool:
+    """Whether the words of a study may do without those that are not listed: three are, and no number is left out."""
+    return len(words & listed) > 2 and not any(map(str.isdigit, words - listed))
 
 
 def view_count(name: str) -> str:

@@ -12,15 +12,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rapidfuzz import process
-from rapidfuzz.distance import OSA
-
 from ..files import parse_yaml, shipped_table, shipped_text
 from .chinese import in_english
-from .imaging import imaging_words, may_be_listed_study, modality, regions, study_wordings, study_words, view_count
+from .imaging import (
+    MOST_WORDINGS,
+    imaging_words,
+    may_be_listed_study,
+    modality,
+    regions,
+    study_tokens,
+    study_wordings,
+    study_words,
+    view_count,
+)
 from .patterns import Patterns, any_of, compiled, fill, rewrite
 from .standard_names import translate
-from .vocabulary import Term, examinations, normalise, quantities, singular
+from .vocabulary import Term, examinations, likely_words, normalise, quantities, singular
 
 MatchKind = Literal["name", "alias", "analyte"]
 _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "naming.yaml")))
@@ -49,9 +56,8 @@ _ANY_SPELLING = any_of(_SPELLINGS)
 _SPECIMENS, _ANY_SPECIMEN_CLASSES = frozenset(_TABLE["specimen_axes"]), frozenset(_TABLE["any_specimen_classes"])
 _SIGNS = str.maketrans(_TABLE["signs"])  # "<" to "under", Greek letters to their names, ...
 _ORGANISM = _TABLE["organism"]  # a regular expression for names of viruses, fungi, parasites and bacteria
-_WORD = re.compile("[a-z]{3,}")
+_WORD, _WORDS = re.compile("[a-z]{3,}"), re.compile("([a-z]{3,})")
 _TARGETS = frozenset({"antibody", "antigen"})  # what is looked for, without the name of a microbe
-_LEAST_COMPLETED, _LEAST_CORRECTED = 4, 7  # fewest letters of a word to complete, and to correct by one letter
 _LONGEST_NAME, _MOST_JOINED = 200, 5  # most characters of a name, and most examinations that it joins
 
 
@@ -232,28 +238,31 @@ def _find_listed_study(name: str) -> Meaning | None:
         return None
     index, known = _index_listed_studies()
     wordings = study_wordings(_PATTERN.result.sub("", name.translate(_SIGNS)), known, len(parts) == 1)
-    found = next((index[wording] for wording in wordings if wording in index), None)
-    return Meaning((found,), "alias") if found else None
+    found = next(filter(None, ({index[words] for words in alike if words in index} for alike in wordings)), {None})
+    study = found.pop() if len(found) == 1 else None
+    return Meaning((study,), "alias") if study else None
 
 
 @functools.cache
 def _index_listed_studies() -> tuple[dict[frozenset[str], Term | None], frozenset[str]]:
     """Index the studies and procedures by the words of their names, of the wordings of ``data/studies.csv``, and of
     their aliases; a name wins over a wording, a wording over an alias. None where two studies share their words.
-    Returns the index and all of its words."""
+    Returns the index and all words of these names."""
     terms = examinations().terms
     studies = [term for term in terms.values() if term.kind in STUDIES and not _PATTERN.of_tissue.search(term.name)]
     listed = shipped_table(__package__, "data", "studies.csv")
     aliases = [(alias, term) for term in studies for alias in term.aliases]
     wordings = [(wording, terms[row["examination"]]) for row in listed for wording in row["wordings"].split("|")]
     index: dict[frozenset[str], Term | None] = {}
-    for rank in (aliases, wordings, [(term.name, term) for term in studies]):
+    ranks = aliases, wordings, [(term.name, term) for term in studies]
+    for rank in ranks:
         found: dict[frozenset[str], set[Term]] = {}
         for name, term in rank:
-            found.setdefault(study_words(name), set()).add(term)
+            found.setdefault(study_words(study_tokens(name)), set()).add(term)
         # A single word is too little: "angiography".
         index |= {words: next(iter(of)) if len(of) == 1 else None for words, of in found.items() if len(words) > 1}
-    return index, frozenset().union(*index)
+    names = itertools.chain(*([name for name, _ in rank] for rank in ranks))
+    return index, frozenset(itertools.chain(*map(study_tokens, names)))
 
 
 def _find_regions(name: str) -> Meaning | None:
@@ -578,22 +587,25 @@ def _is_looked_for(term: Term) -> bool:
 
 
 def _correct_words(name: str) -> Meaning | None:
-    """Read the name with its unknown words completed or corrected; None where no word can be changed."""
-    respelt = _WORD.sub(lambda match: _nearest_word(match[0]), name.casefold())
-    return _read(respelt) if respelt != name.casefold() else None
+    """Read the name with its unknown words completed or corrected. A word that may abbreviate several others is read as
+    the one with which the name is that of a known examination; None where there is no such examination, or more than
+    one, and where no word can be changed."""
+    choices = map(_words_meant, _WORDS.split(name.casefold()))
+    wordings = ["".join(chosen) for chosen in itertools.islice(itertools.product(*choices), MOST_WORDINGS)]
+    if len(wordings) == 1:
+        return _read(wordings[0]) if wordings[0] != name.casefold() else None
+    # A single word is too little to tell which one is meant.
+    senses = [_read_by_name(wording) for wording in wordings if len(words_of(wording)) > 1]
+    found = {sense.terms: sense for sense in senses if sense}
+    return replace(next(iter(found.values())), whole=False) if len(found) == 1 else None
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _nearest_word(word: str) -> str:
-    """Return the only word of known examination names that begins with ``word`` or differs from it by one letter.
-    ``word`` itself is returned if it is known or too short, or if there is no such word or more than one."""
-    words = _listed_words()
-    if word in _known_words() or len(word) < _LEAST_COMPLETED:
-        return word
-    near = [known for known in words if known.startswith(word)]
-    if len(word) >= _LEAST_CORRECTED:
-        near += [known for known, *_ in process.extract(word, words, scorer=OSA.distance, score_cutoff=1, limit=None)]
-    return min(near) if len({singular(known) for known in near}) == 1 else word
+def _words_meant(text: str) -> list[str]:
+    """Return the words that a text may mean: itself, if it is known, is too short, or resembles none."""
+    if text in _known_words() or not _PATTERN.abbreviated.fullmatch(text):
+        return [text]
+    return list({singular(word): word for word in likely_words(text, _listed_words())}.values()) or [text]
 
 
 @functools.cache

@@ -2,18 +2,24 @@
 them."""
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rapidfuzz import process
+from rapidfuzz.distance import OSA
+
 from ..files import shipped_table
+from .patterns import compiled
 
 # Where the text of a diagnosis goes on, after the disease named first, with complications, details or alternatives.
 _DETAIL = re.compile(
     r"\s*(?:[,;/(]|\bwith\b|\bdue to\b|\bsecondary to\b|\bcomplicated by\b|\band\b|\bor\b|\bversus\b|\bvs\b)",
     re.IGNORECASE,
 )
+_LEAST_COMPLETED, _LEAST_CORRECTED = 3, 7  # fewest letters of a word to complete, and to correct by one letter
 _PUNCTUATION = re.compile(r"[^\w\s%+]", re.UNICODE)
 
 
@@ -31,6 +37,42 @@ def normalise(text: str) -> str:
 def singular(word: str) -> str:
     """The word without the s of its plural; a word whose ending is no plural ("pus", "axis", "abscess") as it is."""
     return word[:-1] if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
+
+
+def likely_words(token: str, words: frozenset[str]) -> list[str]:
+    """Return the ``words`` that ``token`` may abbreviate. These are longer, and have all of its letters in its order:
+    those that begin with it ("measur"), else those with the same consonants ("vstblr": vestibular), else those not much
+    longer whose consonants begin so ("myocrd": myocardial) or that end so ("breakpt": breakpoint). Where there is none,
+    a long token may be misspelt: then those with the same consonants, else those that differ by one letter. A token of
+    one or two letters has none."""
+    if len(token) < _LEAST_COMPLETED:
+        return []
+    alike, consonants, in_order = _by_first_letter(words).get(token[0], []), _consonants(token), ".*".join(token)
+    longer = [word for word in alike if len(word) > len(token) and compiled(in_order).match(word)]
+    near = [word for word in longer if word.startswith(token)]
+    if not near and len(consonants) > 2:
+        near = [word for word in longer if _consonants(word) == consonants] or [
+            word
+            for word in longer
+            if (_consonants(word).startswith(consonants) and len(word) <= 3 * len(token))
+            or (word[-1] == token[-1] and len(word) <= 2 * len(token))
+        ]
+    if near or len(token) < _LEAST_CORRECTED:
+        return near
+    near = [word for word in alike if _consonants(word) == consonants]
+    return near or [word for word, *_ in process.extract(token, words, scorer=OSA.distance, score_cutoff=1, limit=None)]
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _consonants(word: str) -> str:
+    """Return a word without its vowels, but with its first letter."""
+    return word[:1] + re.sub("[aeiouy]", "", word[1:])
+
+
+@functools.cache
+def _by_first_letter(words: frozenset[str]) -> dict[str, list[str]]:
+    """Divide the words, in alphabetical order, by their first letter."""
+    return {letter: list(group) for letter, group in itertools.groupby(sorted(words), lambda word: word[:1])}
 
 
 def leading_disease(diagnosis: str) -> str:
