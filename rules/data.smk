@@ -8,7 +8,10 @@ Makes  <results>/raw, records, cases, costs, cards.
 rule ingest_dataset:
     """Read a data set's raw files into case records, split by patient."""
     input:
-        raw=lambda wildcards: given(experiment.raw_path(wildcards.dataset) or f"<results>/raw/{wildcards.dataset}"),
+        # Without raw data of the user's own, those that the synthetic hospital writes.
+        raw=lambda wildcards: given(
+            settings.data.source(wildcards.dataset).path or f"<results>/raw/{wildcards.dataset}"
+        ),
     output:
         records="<results>/records/{dataset}.jsonl",
         report="<results>/records/{dataset}.report.json",  # how many cases each rule dropped

@@ -88,7 +88,7 @@ rule evaluate_served:
 UNTRAINED = ("warm_start", "immediate", "value_of_information", "discounted_information", "zero_test")
 UNTRAINED = experiment.evaluations(UNTRAINED)  # pairs (run, data set)
 # The cases of benchmarks that the synthetic hospital writes, in place of the user's data.
-HOSPITAL_CASES = {d: f"<results>/cases/{d}.jsonl" for d in BENCHMARKS if experiment.raw_path(d) is None}
+HOSPITAL_CASES = {d: f"<results>/cases/{d}.jsonl" for d in BENCHMARKS if settings.data.source(d).path is None}
 
 
 rule check_headroom:

@@ -73,7 +73,7 @@ class LogHandler(LogHandlerBase):
         options = self.common_settings
         self._total = self._done = 0
         self._running: dict[Any, RunningJob] = {}
-        self._failed, self._began = list[str](), time.monotonic()
+        self._failed, self._began = dict[str, threading.Timer](), time.monotonic()  # failed jobs with their reports
         self._ended = threading.Event()
         # Whether the workflow is planned, so that its jobs run; and whether the user has stopped it.
         self._planned = self._stopped = False
@@ -108,10 +108,12 @@ class LogHandler(LogHandlerBase):
             else:
                 threading.Thread(target=self._print_lines, daemon=True).start()
         elif "outcome" in details:
+            for report in self._failed.values():
+                report.join()
             self.close()
             summary = f"{self._count_jobs()} done in {since(self._began)}"
             if self._failed and not self._stopped:  # a stop by the user makes running jobs fail
-                summary += f", {len(self._failed)} failed ({', '.join(self._failed[:6])})"
+                summary += f", {len(self._failed)} failed ({', '.join([*self._failed][:6])})"
             self._print(f"{summary}." if self._total else "")
             self._print(message)
         elif event in (None, LogEvent.ERROR):  # a message: a log record without an event, or an error
@@ -128,10 +130,15 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.JOB_FINISHED:
             self._done += self._running.pop(details["job_id"], None) is not None  # one more, if it was running
         elif event == LogEvent.JOB_ERROR and (job := self._running.pop(details["jobid"], None)):
-            self._failed.append(job.name)
-            lines = job.end_of_log() or ["(it is empty: a signal ended the job, a kill or lack of memory)"]
-            why = [f"{job.name} failed. Its log, {job.log}, ends:", *lines]
-            self._print("" if self._stopped else "\n    ".join(why), "red")
+            # Ctrl-C ends the jobs too, at times before Snakemake notices it: the report waits whether it says so.
+            self._failed[job.name] = threading.Timer(1.0, self._report, [job])
+            self._failed[job.name].start()
+
+    def _report(self, job: RunningJob) -> None:
+        """Print the end of the log of a failed job; nothing after a stop by the user, which makes running jobs fail."""
+        lines = job.end_of_log() or ["(it is empty: a signal ended the job, a kill or lack of memory)"]
+        why = [f"{job.name} failed. Its log, {job.log}, ends:", *lines]
+        self._print("" if self._stopped else "\n    ".join(why), "red")
 
     def _count_jobs(self) -> str:
         """How many jobs are done, as text: ``3 of 12 jobs``."""

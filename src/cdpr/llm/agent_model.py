@@ -185,7 +185,7 @@ class AgentModel(Model):
         return replace(completion, text=text)
 
 
-def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
+def cut_answer(text: str, expressions: Sequence[str | re.Pattern[str]]) -> tuple[str, bool]:
     """Find the answer in a reply that begins with the model's thoughts. Returns the answer, and whether a mark of it
     was found.
 

@@ -68,12 +68,7 @@ class Experiment:
     @property
     def datasets(self) -> list[str]:
         """The names of the data sets on which agents can be evaluated: the benchmarks, and further ones with a path."""
-        return [name for name in DATASETS if name in BENCHMARKS or self.raw_path(name) is not None]
-
-    def raw_path(self, dataset: str) -> str | None:
-        """The path of the user's own raw data of a data set; None without one: then the synthetic hospital writes them,
-        or there are none."""
-        return self.settings.data.source(dataset).path
+        return [name for name in DATASETS if name in BENCHMARKS or self.settings.data.source(name).path is not None]
 
     def page(self) -> dict[str, PageEntry]:
         """The tables and figures of the results page in their order, by file without its ending

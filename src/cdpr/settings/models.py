@@ -5,9 +5,9 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
 
 from .datasets import ADDRESSES
 from .section import Section, key
@@ -81,15 +81,6 @@ class ModelSampling(Section):
     max_tokens: PositiveInt | None = key(None, "Least limit of an answer with its thinking; empty: the request's.")
 
 
-def _check_expression(expression: str) -> str:
-    """Return a regular expression unchanged. Raises ValueError where it does not compile."""
-    try:
-        re.compile(expression)
-    except re.error as error:
-        raise ValueError(f"{expression!r} is no regular expression: {error}") from None
-    return expression
-
-
 class ModelEntry(Section):
     """An entry of ``workflow/models.yaml``: a language model, where it is, and the settings of its requests."""
 
@@ -106,7 +97,7 @@ class ModelEntry(Section):
     system: Literal["keep", "fold"] = key("keep")
     #: Regular expressions; the first that matches counts: the answer is the text behind its last match, or its group.
     #: Without a match: the whole text.
-    answer: list[Annotated[str, AfterValidator(_check_expression)]] = key([])
+    answer: list[re.Pattern[str]] = key([])
     prices: Prices | None = Field(default=None, description="Prices of a provider.")
     licence: str = key("", "Licence of the weights, or terms of the service.")
     needs: str = key("", "Hardware that it needs, in words.")
@@ -149,7 +140,7 @@ class ModelEntry(Section):
     def request_settings(self) -> dict[str, Any]:
         """Collect the settings of the entry that decide the model's answers, as a dictionary. They are part of the run
         key of an evaluation, so that a change makes it run again."""
-        return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
+        return self.model_dump(mode="json", include={"id", "provider", "sampling", "extra", "system", "answer"})
 
 
 class Serving(Section):
