@@ -26,11 +26,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import torch
 from _figures import save
 
 from cdpr.cases import CaseRecord, write_records
-from cdpr.credit.continuations import MOST_PER_STATE, Continuation, Entry
-from cdpr.credit.process_reward import ProcessReward
+from cdpr.credit.continuations import Continuation
+from cdpr.credit.process_reward import MOST_PER_STATE, Entry, ProcessReward
 from cdpr.environment import DiagnosticEnvironment, Effort
 from cdpr.evaluation import evaluate_agent
 from cdpr.settings import Settings, parse_settings
@@ -190,13 +191,13 @@ def full_cache() -> dict[str, object]:
         rewards.cache.get, random.Random(1).sample(range(capacity, 2 * capacity), 4096)
     )
     figures["miss_us"] = microseconds(rewards.cache.get, range(4096))
-    with tempfile.TemporaryFile("w+") as file:
+    with tempfile.TemporaryFile() as file:
         began = time.perf_counter()
-        file.write(json.dumps(rewards.state_dict()))
+        torch.save(rewards.state_dict(), file)
         figures["checkpoint_seconds"], figures["checkpoint_mb"] = time.perf_counter() - began, file.tell() / 2**20
         file.seek(0)
         began = time.perf_counter()
-        rewards.load_state_dict(json.loads(file.read()))
+        rewards.load_state_dict(torch.load(file, weights_only=True))
         figures["restore_seconds"] = time.perf_counter() - began
     assert len(rewards.cache) == capacity
     return figures

@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 import pytest
 from toy import CBC, CT, MRI, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, exact_value, group, problem
 
-from cdpr.credit.continuations import MOST_PER_STATE, Continuation, Draws
-from cdpr.credit.process_reward import ProcessReward, action_value, baseline
+from cdpr.credit.continuations import Continuation, Draws
+from cdpr.credit.process_reward import MOST_PER_STATE, ProcessReward, action_value, baseline
 from cdpr.credit.scores import process_score, trajectory_score, weighted_rewards
 from cdpr.credit.states import build_tree, entropy, frequencies, select_states, top_candidates
 from cdpr.environment import Effort, Turn

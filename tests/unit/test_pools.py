@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from toy import CBC, CT, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, group, problem
 
-from cdpr.credit.continuations import Continuation, Draws, Entry, Pool
-from cdpr.credit.process_reward import ProcessReward
-from cdpr.environment import Effort, State, Turn, run_episode
+from cdpr.credit.continuations import Draws
+from cdpr.credit.process_reward import Entry, ProcessReward
+from cdpr.environment import State, Turn, run_episode
 from cdpr.llm.types import ModelFailure
 from cdpr.training.algorithm import Context, score_groups
 from cdpr.training.algorithms.cdpr import Cdpr
@@ -182,10 +182,14 @@ def test_tokens_of_continuations_are_no_probes_also_where_the_current_policy_con
 
 
 def test_a_pool_counts_every_continuation_that_did_not_come_back(case):
-    end = Continuation(True, Effort())
-    _, env = problem()
-    pool = Pool(env.initial(case), [(0, 1), (1, 1)], [end], range(4, 9), own=[end], fresh=[end, end])
-    assert pool.failed == (2 - 1) + (5 - 2)
+    """Onward never diagnoses by itself: the group's two suffixes are cut after one decision, and a diagnosis is drawn
+    for each."""
+    env, made = process(Onward(), Onward(failures=1), horizon=1, cache={"reuse_group": "every"}, continuations=5)
+    trajectories = [asyncio.run(run_episode(env, Script(CBC, CT, CBC, RIGHT), case, 0)) for _ in range(2)]
+    credit = made.open_group(trajectories, 0)
+    asyncio.run(credit.score())
+    [behind_cbc, *_] = [pool.result() for pool in credit.pools.values()]
+    assert (len(behind_cbc.own), len(behind_cbc.fresh), behind_cbc.failed) == (1, 3, 1)
 
 
 def test_trajectories_that_are_not_merged_share_no_pool(case):
@@ -194,9 +198,7 @@ def test_trajectories_that_are_not_merged_share_no_pool(case):
     made.continuation_policy = Steady()
     credit = made.open_group(trajectories, 0)
     asyncio.run(credit.score())
-    blood_count = [key for key, pool in credit.pools.pools.items() if len(pool.child.history) == 1
-                   and pool.child.history[0].observation.exam_key == "Complete Blood Count"]  # fmt: skip
-    assert len(blood_count) == 3
+    assert sum(evidence == (("result", "Complete Blood Count"),) for _, evidence, _ in credit.pools) == 3
 
 
 def test_the_strict_rule_counts_suffixes_and_cached_continuations_together(case):

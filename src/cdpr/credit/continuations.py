@@ -9,23 +9,16 @@ the same from there on. No reply is drawn twice, and no result depends on the or
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from statistics import fmean
 
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step, Trajectory
 from ..environment.utility import ReturnOf
 from ..llm import ModelFailure
 from ..seeding import derive_seed
-from ..settings.credit import Credit
 from .belief import read_beliefs
-from .states import ActionKey, Node, action_of, display_key, state_identity
-
-MOST_PER_STATE = 32  # to this number the cached continuations of a state can grow
-# Where the end of a trajectory is longer than the horizon, it is cut, and a forced diagnosis is drawn for it. The
-# numbers of these replies begin here, far above those of continuations, so that the two never share random numbers.
-_FIRST_CUT_NUMBER = 1 << 20
+from .states import ActionKey, display_key
 
 
 @dataclass(frozen=True)
@@ -166,161 +159,6 @@ class Draws:
                 path = (display_key(step), *end.path)
                 continuations[number] = Continuation(end.correct, step.effort + end.effort, path)
         return continuations
-
-
-# The rollout cache and the pools of a group
-
-
-@dataclass
-class Entry:
-    """The continuations of one state in the rollout cache. ``drawn`` counts all that were requested so far, with those
-    that failed. This count is the number of the next continuation, so that no number is used twice."""
-
-    drawn: int = 0
-    continuations: list[Continuation] = field(default_factory=list)
-
-
-@dataclass
-class Pool:
-    """The continuations of one state, ``child``, from which the value of every action that leads there is estimated.
-
-    They come from three sources: ``own`` are made from the group's own trajectories, ``known`` are taken from the
-    cache, and ``fresh`` are newly drawn. ``own`` and ``fresh`` are planned first, and empty until :meth:`Pools.fill`.
-    ``suffixes`` is the plan for ``own``: pairs of indices (trajectory, decision), each for the end of that trajectory
-    from that decision on. ``numbers`` is the plan for ``fresh``: the numbers of the continuations to draw.
-    """
-
-    child: State
-    suffixes: list[tuple[int, int]]
-    known: list[Continuation]
-    numbers: range
-    own: list[Continuation] = field(default_factory=list)
-    fresh: list[Continuation] = field(default_factory=list)
-
-    @property
-    def continuations(self) -> list[Continuation]:
-        """All continuations of the child state: from the group, from the cache, and fresh."""
-        return self.own + self.known + self.fresh
-
-    @property
-    def failed(self) -> int:
-        """The number of continuations that are missing because their request failed."""
-        return len(self.suffixes) + len(self.numbers) - len(self.own) - len(self.fresh)
-
-
-@dataclass
-class Pools:
-    """All pools of continuations of one group.
-
-    ``nodes`` are the states that the group visits (:func:`~.states.build_tree`). ``credit`` is the section ``credit``
-    of the settings. ``cache`` has the continuations of earlier groups by the key of the state. ``draws_of(key)``
-    returns the object that draws continuations for the pool ``key``. ``pools`` has each pool by the key of its state;
-    without a cache, by the node and the action before it.
-    """
-
-    group: Sequence[Trajectory]
-    nodes: dict[tuple, Node]
-    credit: Credit
-    cache: MutableMapping[tuple, Entry]
-    draws_of: Callable[[tuple], Draws]
-    pools: dict[tuple, Pool] = field(default_factory=dict)
-
-    def pool_of(self, node: tuple, action: tuple, child: State) -> Pool:
-        """Get the pool of the state ``child``, to which ``action`` leads from the node with the key ``node``. The first
-        call for a state opens its pool. Without a cache every action has a pool of its own."""
-        if self.credit.cache.scope == "off":
-            key = (node, action)
-        else:
-            # Only under ``merge: none`` the key depends on the trajectory, and then a single one visits the node.
-            trajectory, _ = self.nodes[node].visits[0]
-            key = state_identity(child, self.credit.merge, trajectory)
-        if key not in self.pools:
-            self.pools[key] = self._open(key, child)
-        return self.pools[key]
-
-    def _open(self, key: tuple, child: State) -> Pool:
-        """Open the pool ``key`` of the state ``child``, and plan which continuations are to be drawn for it
-        (``numbers``). Nothing is drawn yet.
-
-        A pool needs K continuations (``credit.continuations``). Suffixes of the group and cached continuations count
-        towards K, and only the missing ones are drawn. There are three exceptions. Without a cache all K are drawn.
-        Where some are missing, ``fill: strict`` ignores those at hand and draws K new ones. Where none is missing, a
-        cached state gets ``grow`` more.
-        """
-        rule, wanted = self.credit.cache, self.credit.continuations
-        if rule.scope == "off":
-            return Pool(child, suffixes=[], known=[], numbers=range(wanted))
-        entry = self.cache.get(key, Entry())
-        # The suffixes of the group's own trajectories that are used as continuations.
-        reuses_group = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self.behind_branching)
-        suffixes = self.nodes[key].visits if reuses_group and key in self.nodes else []
-        if rule.long_suffixes == "drop":
-            suffixes = [visit for visit in suffixes if self.ends_within(*visit)]
-        # How many continuations are still to be drawn.
-        cached, first_number = len(entry.continuations), entry.drawn
-        missing = wanted - cached - len(suffixes)
-        if rule.fill == "strict" and missing > 0:
-            return Pool(child, suffixes=[], known=[], numbers=range(first_number, first_number + wanted))
-        if missing <= 0:  # enough are at hand: only a cached state grows, up to the size of an entry
-            missing = max(0, min(rule.grow, MOST_PER_STATE - cached)) if cached else 0
-        return Pool(child, suffixes, list(entry.continuations), range(first_number, first_number + missing))
-
-    @cached_property
-    def behind_branching(self) -> set[tuple]:
-        """The keys of the states directly after a branching state, one at which trajectories of the group took
-        different actions (section "Rollout Cache")."""
-        children: set[tuple] = set()
-        for node in self.nodes.values():
-            steps = [self.group[i].steps[t] for i, t in node.visits]
-            if len({action_of(step, self.credit.diagnoses) for step in steps}) > 1:
-                for index, decision in node.visits:
-                    next_state = self.group[index].states[decision + 1 : decision + 2]  # one, or none after a diagnosis
-                    children.update(state_identity(child, self.credit.merge, index) for child in next_state)
-        return children
-
-    def ends_within(self, index: int, start: int) -> bool:
-        """Whether the suffix of the trajectory ``index``, from its decision ``start`` on, has at most H decisions
-        (``credit.horizon``), which is also the limit of drawn continuations. A forced diagnosis does not count."""
-        trajectory = self.group[index]
-        return len(trajectory.steps) - start - trajectory.forced <= self.credit.horizon
-
-    async def fill(self) -> None:
-        """Draw all missing continuations of all pools at the same time."""
-        await asyncio.gather(*(self._fill(key, pool) for key, pool in self.pools.items()))
-
-    async def _fill(self, key: tuple, pool: Pool) -> None:
-        """Fill the lists ``own`` and ``fresh`` of the pool ``key``: make continuations from the suffixes of the group,
-        then draw the fresh ones. Those whose request failed are missing in the lists."""
-        draws = self.draws_of(key)
-        for index, decision in pool.suffixes:
-            if (suffix := await self._make_from_suffix(draws, index, decision)) is not None:
-                pool.own.append(suffix)
-        if pool.numbers:
-            by_number = await draws.rollout(pool.child, pool.numbers, self.credit.horizon)
-            pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
-
-    async def _make_from_suffix(self, draws: Draws, index: int, start: int) -> Continuation | None:
-        """Make a continuation from the suffix of the trajectory ``index`` of the group, from its decision ``start`` on.
-        A suffix with more than H decisions (``credit.horizon``) is cut after H, and ``draws`` draws a forced diagnosis
-        for it; under ``credit.cache.long_suffixes: keep`` it stays whole. Returns None where the request of this
-        diagnosis failed."""
-        trajectory, horizon = self.group[index], self.credit.horizon
-        path = tuple(map(display_key, trajectory.steps[start:]))
-        if self.credit.cache.long_suffixes == "keep" or self.ends_within(index, start):
-            return Continuation(trajectory.correct, trajectory.effort(start), path)
-        cut_state, number = trajectory.states[start + horizon], _FIRST_CUT_NUMBER + index
-        end = (await draws.rollout(cut_state, (number,), horizon=0)).get(number)
-        if end is None:
-            return None
-        return Continuation(end.correct, trajectory.effort(start, start + horizon) + end.effort, path[:horizon])
-
-    def store(self) -> None:
-        """Put the continuations of all pools into the cache, without those made from the group's own suffixes. Pools
-        are stored in the order in which they were opened."""
-        for key, pool in self.pools.items():
-            if self.credit.cache.scope != "off" and (pool.known or pool.numbers):
-                # The stop of the range is the number of the next continuation, and so the count of all drawn ones.
-                self.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)
 
 
 # Monte-Carlo values of states (Kazemnejad et al., 2024, "VinePPO")

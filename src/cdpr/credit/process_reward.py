@@ -4,19 +4,25 @@ Selection" and "Counterfactual Process Reward")."""
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
 from cachetools import FIFOCache
 
-from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, Step, Trajectory
+from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step, Trajectory
 from ..environment.utility import utility
 from ..settings.schema import Credit, Tests, Utility
 from . import states
-from .continuations import Continuation, Draws, Entry, Pool, Pools
+from .continuations import Continuation, Draws
 from .scores import CandidateValue, CreditReport, SampledAction, StateCredit
-from .states import ActionKey, Node, action_of
+from .states import ActionKey, Node, action_of, display_key, state_identity
+
+MOST_PER_STATE = 32  # to this number the cached continuations of a state can grow
+# Where the end of a trajectory is longer than the horizon, it is cut, and a forced diagnosis is drawn for it. The
+# numbers of these replies begin here, far above those of continuations, so that the two never share random numbers.
+_FIRST_CUT_NUMBER = 1 << 20
 
 
 def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:
@@ -42,6 +48,15 @@ def baseline(
     if rule != "policy_weighted":
         return fmean(values[a] for a in actions)
     return math.fsum(p_hat[a] * values[a] for a in actions) / math.fsum(p_hat[a] for a in actions)
+
+
+@dataclass
+class Entry:
+    """The continuations of one state in the rollout cache. ``drawn`` counts all that were requested so far, with those
+    that failed. This count is the number of the next continuation, so that no number is used twice."""
+
+    drawn: int = 0
+    continuations: list[Continuation] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -70,8 +85,8 @@ class ProcessReward:
 
     def open_group(self, group: Sequence[Trajectory], iteration: int) -> "GroupCredit":
         """Prepare the credit of one group in ``iteration``; returns an object that has not computed it yet. The caller
-        awaits its :meth:`GroupCredit.score`, and afterwards calls ``pools.store()`` of all groups in the order of the
-        batch.
+        awaits its :meth:`GroupCredit.score`, and afterwards calls :meth:`GroupCredit.store` of all groups in the order
+        of the batch.
 
         In a new iteration the cache is cleared here, unless its continuations are those of a frozen policy, which never
         changes, and the cache scope is ``run``.
@@ -90,31 +105,45 @@ class ProcessReward:
         credits = [self.open_group(group, iteration) for group in groups]
         await asyncio.gather(*(credit.score() for credit in credits))
         for credit in credits:  # after all are scored: no group depends on which one finished first
-            credit.pools.store()
+            credit.store()
         return [credit.report for credit in credits]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rollout cache, oldest state first, and its ``version``, as JSON values. A cached state becomes
-        [key, number of continuations requested, continuations], a continuation [correct, effort...]; its steps are not
-        kept."""
+        """Return the rollout cache, oldest state first, and its ``version``, as tuples and numbers, which torch loads
+        without running code. A cached state becomes (key, number of continuations requested, continuations), a
+        continuation (correct, effort...); its steps are not kept."""
         entries: list[Any] = []
         for key, entry in self.cache.items():
-            continuations = [[end.correct, *astuple(end.effort)] for end in entry.continuations]
-            entries.append([key, entry.drawn, continuations])
+            continuations = [(end.correct, *astuple(end.effort)) for end in entry.continuations]
+            entries.append((key, entry.drawn, continuations))
         return {"version": self.version, "cache": entries}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the cache from what :meth:`state_dict` returned, also where JSON has turned its tuples into lists."""
+        """Restore the cache from what :meth:`state_dict` returned."""
         self.version = state["version"]
         self.cache.clear()
         for key, drawn, ends in state["cache"]:
             continuations = [Continuation(correct, Effort(*effort)) for correct, *effort in ends]
-            self.cache[_nested_tuple(key)] = Entry(drawn, continuations)
+            self.cache[key] = Entry(drawn, continuations)
 
 
-def _nested_tuple(key: Any) -> Any:
-    """Return the key with every list in it, at any depth, turned into a tuple."""
-    return tuple(map(_nested_tuple, key)) if isinstance(key, list | tuple) else key
+@dataclass(frozen=True)
+class Pool:
+    """The continuations of one state, from which the value of every action that leads there is estimated. They come
+    from three sources: ``own`` are made from the group's own trajectories, ``known`` are taken from the cache, and
+    ``fresh`` are newly drawn. ``numbers`` are the numbers of those that were to be drawn. ``failed`` counts the
+    continuations that are missing because their request failed."""
+
+    own: list[Continuation]
+    known: list[Continuation]
+    fresh: list[Continuation]
+    numbers: range
+    failed: int
+
+    @property
+    def continuations(self) -> list[Continuation]:
+        """All continuations of the state: from the group, from the cache, and fresh."""
+        return self.own + self.known + self.fresh
 
 
 @dataclass
@@ -122,14 +151,15 @@ class Candidate:
     """An action at a state whose value is estimated. ``in_top_m`` says that it is in the candidate set A_c(s); other
     actions are here because the group took them. ``steps`` are the sampled steps that take the action.
 
-    ``pool`` has the continuations of the next state. A diagnosis has no next state: its pool is None, and ``correct``
-    is the probability that it is right (None where the request of this probability failed).
+    :meth:`GroupCredit.score` adds what the value follows from. ``pool`` has the continuations of the next state. A
+    diagnosis has no next state: its pool is None, and ``correct`` is the probability that it is right (None where the
+    request of this probability failed).
     """
 
     action: ActionKey
     in_top_m: bool
     steps: list[Step]
-    pool: Pool | None
+    pool: Pool | None = None
     correct: float | None = None
 
 
@@ -137,16 +167,17 @@ class GroupCredit:
     """The process rewards of one group: the trajectories of one case. :meth:`score` computes ``report``."""
 
     def __init__(self, process: ProcessReward, group: Sequence[Trajectory], iteration: int):
-        """Prepare an empty report, the state tree of the group and its pools of continuations. ``draws`` will hold the
-        objects that draw replies, by their stream of random numbers, ``candidates`` the actions whose values are
-        estimated, by the key of their state in ``nodes``."""
+        """Prepare an empty report and the state tree of the group. ``draws`` will hold the objects that draw replies,
+        by their stream of random numbers; ``candidates`` the actions whose values are estimated, by the key of their
+        state in ``nodes``; ``pools`` the continuations, by the key of the state from which they start, or without a
+        cache by the node and the action before it. A pool is a future while it is being drawn."""
         self.process, self.group, self.credit, self.iteration = process, group, process.credit, iteration
         self.environment = process.environment
         self.report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
         self.nodes = states.build_tree(group, self.credit.merge)
         self.draws: dict[tuple, Draws] = {}
         self.candidates: dict[tuple, list[Candidate]] = {}
-        self.pools = Pools(group, self.nodes, self.credit, process.cache, self._continuation_draws)
+        self.pools: dict[tuple, asyncio.Future[Pool]] = {}
 
     async def score(self) -> None:
         """Compute ``report`` in five stages: sample next actions at the states; select states by their uncertainty and
@@ -165,9 +196,8 @@ class GroupCredit:
         selected = self.select_states(disagreed, uncertainty, credit)
         all_selected = set().union(*selected)
         # Draw the continuations of all candidate actions. A diagnosis needs no continuation: it is judged.
-        self.candidates = {key: self._list_candidates(key, p_hat[key]) for key in nodes if key in all_selected}
-        judgements = [self._judge(key, c) for key, row in self.candidates.items() for c in row if c.pool is None]
-        await asyncio.gather(self.pools.fill(), *judgements)
+        self.candidates = {key: self._list_candidates(nodes[key], p_hat[key]) for key in nodes if key in all_selected}
+        await asyncio.gather(*(self._follow(key, c) for key, row in self.candidates.items() for c in row))
         # Record every state, and reward the decisions of the trajectories for which it was selected.
         for key, node in nodes.items():
             values = tuple(map(self._estimate_value, self.candidates.get(key, ())))
@@ -223,11 +253,9 @@ class GroupCredit:
             node.steps += steps.values()
             self.report.counts["probes"] += len(steps)
 
-    def _list_candidates(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[Candidate]:
-        """List the actions at the node ``key`` whose values are estimated: the candidate set A_c(s), then the other
-        actions that the group took there. ``p_hat`` is the estimated probability of each action. Opens the pools of
-        their next states."""
-        node = self.nodes[key]
+    def _list_candidates(self, node: Node, p_hat: dict[ActionKey, float]) -> list[Candidate]:
+        """List the actions at a node whose values are estimated: the candidate set A_c(s), then the other actions that
+        the group took there. ``p_hat`` is the estimated probability of each action."""
         top = states.top_candidates(p_hat, self.credit.candidates)
         taken = map(self._action_of, node.steps[: len(node.visits)])  # by the group's own trajectories
         candidates = []
@@ -235,21 +263,118 @@ class GroupCredit:
             # Under ``own_actions: apart`` an action that the group took may be missing among the samples of p_hat.
             source = self._samples_of(node) if action in p_hat else node.steps
             steps = [step for step in source if self._action_of(step) == action]
-            is_diagnosis = isinstance(steps[0].action, FinalDiagnosis)
-            pool = None if is_diagnosis else self.pools.pool_of(key, action, node.state.after(steps[0]))
-            candidates.append(Candidate(action, action in top, steps, pool))
+            candidates.append(Candidate(action, action in top, steps))
         return candidates
 
-    async def _judge(self, key: tuple, diagnosis: Candidate) -> None:
-        """Set ``correct`` of the candidate ``diagnosis`` at the node ``key``: the probability that it is right. It is
-        the share of its samples that are right. Where ``credit.verdicts`` is ``scored`` and all diagnoses are one
-        action, it is the policy's belief in the true disease; None where that could not be read."""
-        if self.credit.verdicts == "scored" and self.credit.diagnoses == "one_action":
-            diagnosis.correct = await self._probe_draws(key).belief(self.nodes[key].state)
-            return
-        truth = self.group[0].case.diagnosis_results
-        texts = [step.action.text for step in diagnosis.steps if isinstance(step.action, FinalDiagnosis)]
-        diagnosis.correct = fmean(self.environment.is_correct(text, truth) for text in texts)
+    async def _follow(self, key: tuple, candidate: Candidate) -> None:
+        """Set ``pool`` of a candidate at the node ``key``, which has the continuations after it. Of a diagnosis set
+        ``correct``, the probability that it is right. This is the share of its samples that are right. Where
+        ``credit.verdicts`` is ``scored`` and all diagnoses are one action, it is the policy's belief in the true
+        disease; None where that could not be read."""
+        state, first = self.nodes[key].state, candidate.steps[0]
+        if not isinstance(first.action, FinalDiagnosis):
+            candidate.pool = await self._pool_of(key, candidate.action, state.after(first))
+        elif self.credit.verdicts == "scored" and self.credit.diagnoses == "one_action":
+            candidate.correct = await self._probe_draws(key).belief(state)
+        else:
+            truth = self.group[0].case.diagnosis_results
+            texts = [step.action.text for step in candidate.steps if isinstance(step.action, FinalDiagnosis)]
+            candidate.correct = fmean(self.environment.is_correct(text, truth) for text in texts)
+
+    def _pool_of(self, node: tuple, action: ActionKey, child: State) -> asyncio.Future[Pool]:
+        """Request the pool of the state ``child``, to which ``action`` leads from the node with the key ``node``,
+        without waiting for it. Returns a future, the same one for all actions that lead to this state. Without a cache
+        every action has a pool of its own."""
+        if self.credit.cache.scope == "off":
+            key: tuple = (node, action)
+        else:
+            # Only under ``merge: none`` the key depends on the trajectory, and then a single one visits the node.
+            trajectory, _ = self.nodes[node].visits[0]
+            key = state_identity(child, self.credit.merge, trajectory)
+        if key not in self.pools:
+            self.pools[key] = asyncio.ensure_future(self._draw_pool(key, child))
+        return self.pools[key]
+
+    async def _draw_pool(self, key: tuple, child: State) -> Pool:
+        """Collect the continuations of the state ``child``, whose pool has this ``key``, and draw those that are
+        missing. Those whose request failed are left out."""
+        draws, (suffixes, known, numbers) = self._continuation_draws(key), self._plan_pool(key)
+        made = [await self._make_from_suffix(draws, *suffix) for suffix in suffixes]
+        own = [continuation for continuation in made if continuation is not None]
+        by_number = await draws.rollout(child, numbers, self.credit.horizon)
+        fresh = [by_number[k] for k in numbers if k in by_number]
+        failed = len(suffixes) + len(numbers) - len(own) - len(fresh)
+        return Pool(own, known, fresh, numbers, failed)
+
+    def _plan_pool(self, key: tuple) -> tuple[list[tuple[int, int]], list[Continuation], range]:
+        """Plan which continuations the pool ``key`` gets. Returns the suffixes of the group's own trajectories that are
+        used, as pairs of indices (trajectory, decision), each for the end of that trajectory from that decision on; the
+        continuations in the cache; and the numbers of those to be drawn.
+
+        A pool needs K continuations (``credit.continuations``). Suffixes of the group and cached continuations count
+        towards K, and only the missing ones are drawn. There are three exceptions. Without a cache all K are drawn.
+        Where some are missing, ``fill: strict`` ignores those at hand and draws K new ones. Where none is missing, a
+        cached state gets ``grow`` more.
+        """
+        rule, wanted = self.credit.cache, self.credit.continuations
+        if rule.scope == "off":
+            return [], [], range(wanted)
+        entry = self.process.cache.get(key, Entry())
+        # The suffixes of the group's own trajectories that are used as continuations.
+        reuses_group = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self._after_branching)
+        suffixes = self.nodes[key].visits if reuses_group and key in self.nodes else []
+        if rule.long_suffixes == "drop":
+            suffixes = [visit for visit in suffixes if self._ends_within(*visit)]
+        # How many continuations are still to be drawn.
+        cached, first_number = len(entry.continuations), entry.drawn
+        missing = wanted - cached - len(suffixes)
+        if rule.fill == "strict" and missing > 0:
+            return [], [], range(first_number, first_number + wanted)
+        if missing <= 0:  # enough are at hand: only a cached state grows, up to the size of an entry
+            missing = max(0, min(rule.grow, MOST_PER_STATE - cached)) if cached else 0
+        return suffixes, list(entry.continuations), range(first_number, first_number + missing)
+
+    @cached_property
+    def _after_branching(self) -> set[tuple]:
+        """The keys of the states directly after a branching state, one at which trajectories of the group took
+        different actions (section "Rollout Cache")."""
+        children: set[tuple] = set()
+        for node in self.nodes.values():
+            if len({self._action_of(self.group[i].steps[t]) for i, t in node.visits}) > 1:
+                for index, decision in node.visits:
+                    next_state = self.group[index].states[decision + 1 : decision + 2]  # one, or none after a diagnosis
+                    children.update(state_identity(child, self.credit.merge, index) for child in next_state)
+        return children
+
+    def _ends_within(self, index: int, start: int) -> bool:
+        """Whether the suffix of the trajectory ``index``, from its decision ``start`` on, has at most H decisions
+        (``credit.horizon``), which is also the limit of drawn continuations. A forced diagnosis does not count."""
+        trajectory = self.group[index]
+        return len(trajectory.steps) - start - trajectory.forced <= self.credit.horizon
+
+    async def _make_from_suffix(self, draws: Draws, index: int, start: int) -> Continuation | None:
+        """Make a continuation from the suffix of the trajectory ``index`` of the group, from its decision ``start`` on.
+        A suffix with more than H decisions (``credit.horizon``) is cut after H, and ``draws`` draws a forced diagnosis
+        for it; under ``credit.cache.long_suffixes: keep`` it stays whole. Returns None where the request of this
+        diagnosis failed."""
+        trajectory, horizon = self.group[index], self.credit.horizon
+        path = tuple(map(display_key, trajectory.steps[start:]))
+        if self.credit.cache.long_suffixes == "keep" or self._ends_within(index, start):
+            return Continuation(trajectory.correct, trajectory.effort(start), path)
+        cut_state, number = trajectory.states[start + horizon], _FIRST_CUT_NUMBER + index
+        end = (await draws.rollout(cut_state, (number,), horizon=0)).get(number)
+        if end is None:
+            return None
+        return Continuation(end.correct, trajectory.effort(start, start + horizon) + end.effort, path[:horizon])
+
+    def store(self) -> None:
+        """Put the continuations of all pools into the cache, without those made from the group's own suffixes. Pools
+        are stored in the order in which they were requested."""
+        for key, drawn in self.pools.items():
+            pool = drawn.result()
+            if self.credit.cache.scope != "off" and (pool.known or pool.numbers):
+                # The stop of the range is the number of the next continuation, and so the count of all drawn ones.
+                self.process.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)
 
     def _estimate_value(self, candidate: Candidate) -> CandidateValue:
         """Estimate the value U_hat of a candidate, and the means from which it follows, for the report. The value is
@@ -324,7 +449,8 @@ class GroupCredit:
 
     def _sum_counts(self) -> None:
         """Fill in the report's counts of continuations, failed requests and tokens."""
-        pools, draws, counts = self.pools.pools.values(), self.draws.values(), self.report.counts
+        pools, draws = [drawn.result() for drawn in self.pools.values()], self.draws.values()
+        counts = self.report.counts
         counts["fresh"] = sum(len(pool.fresh) for pool in pools)
         counts["cached"] = sum(len(pool.known) for pool in pools)
         counts["suffixes"] = sum(len(pool.own) for pool in pools)

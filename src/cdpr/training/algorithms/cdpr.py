@@ -85,7 +85,7 @@ class Cdpr(Algorithm):
         if self.credit.level == "step":
             self._add_step_level(credited)
         for scored in credited:
-            scored.credit.pools.store()
+            scored.credit.store()
         metrics = scores.summarise([g.credit.report for g in credited], self.credit) | super().finish_batch(batch)
         outcomes = [list(map(outcome_reward, scored.credit.group)) for scored in credited]
         return metrics | {"credit/equal_outcome_groups": share_of_equal_groups(outcomes)}
