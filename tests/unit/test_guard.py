@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import Server, answering
 
+from cdpr.environment.opening import check_models
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
-from cdpr.llm.guard import Disclosure, GovernanceError, check_disclosure, disclosure_tags, host_of, is_local
+from cdpr.llm.guard import GovernanceError, check_disclosure, host_of, is_local
 from cdpr.llm.types import unanswered
 from cdpr.pipeline.cli import explain
 from cdpr.seeding import derive_seed
+from cdpr.settings import parse_settings
 from cdpr.settings.datasets import Governance
 
 CLOSED, AGREED = Governance(), Governance(remote_agreement="DUA 17")
@@ -114,9 +116,16 @@ def test_a_refusal_says_which_data_which_host_and_what_to_set():
 
 
 def test_an_agreement_opens_the_way_and_is_recorded():
-    disclosure = check_disclosure("https://api.example.org/v1", True, AGREED)
-    assert disclosure == Disclosure("DUA 17", "api.example.org")
-    assert disclosure_tags([disclosure, disclosure]) == {"remote_agreement": "DUA 17", "remote_host": "api.example.org"}
+    assert check_disclosure("https://api.example.org/v1", True, AGREED) == "api.example.org"
+    judge, agreement = {"model": "wise", "second": "wise"}, {"remote_agreement": " DUA 17 "}
+    wise = {"wise": {"id": "wise", "at": "https://api.example.org/v1"}}
+    settings = parse_settings({"judge": judge, "governance": agreement, "models": wise})
+    acting = spec_of("https://model.invalid/v1", "m", AGREED)
+    for judging, hosts in (((), "model.invalid"), (("judge.model", "judge.second"), "model.invalid, api.example.org")):
+        tags = check_models(settings, "private", acting, judging, credentialed=True)
+        assert tags == {"remote_agreement": "DUA 17", "remote_host": hosts}
+    open_acting = spec_of("https://model.invalid/v1", "m", AGREED, credentialed=False)
+    assert check_models(settings, "private", open_acting, ("judge.model",), credentialed=False) == {}
     assert check_disclosure("https://api.example.org/v1", False, AGREED) is None, "open cases: nothing to record"
     with pytest.raises(GovernanceError):
         check_disclosure("https://api.example.org/v1", True, Governance(remote_agreement="  "))
@@ -281,7 +290,7 @@ def test_no_proxy_sees_credentialed_text(proxy):
 def test_leave_can_be_asked_before_any_work():
     for place in ("http://model.invalid/v1", "anthropic:http://model.invalid"):
         assert spec_of(place, "m", AGREED, credentialed=False).check() is None
-        assert spec_of(place, "m", AGREED).check() == Disclosure("DUA 17", "model.invalid")
+        assert spec_of(place, "m", AGREED).check() == "model.invalid"
         for refused in (lambda spec: spec.check("private"), open_model):
             with pytest.raises(GovernanceError, match="another machine"):
                 refused(spec_of(place, "m"))

@@ -20,10 +20,10 @@ from cdpr.costs.price import map_costs
 from cdpr.files import read_table, write_csv
 from cdpr.ingest.attrition import Attrition
 from cdpr.job import Job
-from cdpr.report import layout, style
+from cdpr.report import style
 from cdpr.report.data_card import write_data_card
 from cdpr.report.sample_case import case_rows, examination_rows
-from cdpr.report.table import Column, Sheet, Table, to_markdown
+from cdpr.report.table import Column, Sheet, Table, to_csv, to_latex, to_markdown
 from cdpr.settings import parse_settings
 
 HOSTILE = (
@@ -121,16 +121,14 @@ def test_a_table_in_all_its_forms(tmp_path):
     rows = [{"name": name, "value": -1.5} for name in HOSTILE] + [{"name": "x", "name_text": name} for name in HOSTILE]
     rows += [{"name": "x", "reason": name} for name in HOSTILE] + [{"name": "x", "heading": name} for name in HOSTILE]
     table = Table(columns, rows, by="heading", heading="Part")
-    out = {kind: tmp_path / f"t.{kind}" for kind in ("csv", "md", "tex")}
-    Sheet("Title", [table], rows, ["name", "value"], 2).write(out)
-    cells = csv_cells(out["csv"].read_text())
+    cells = csv_cells(to_csv(rows, ["name", "value"], 2))
     assert not [cell for cell in cells if FORMULA.match(cell)] and "-1.50" in cells
-    shown = markdown_cells(out["md"].read_text())
+    shown = markdown_cells(to_markdown(table))
     assert len(shown) == 1 + len(rows) + len(HOSTILE) and {len(row) for row in shown} == {2}
     names, count = [as_shown(name) for name in HOSTILE], len(HOSTILE)
     assert [row[0] for row in shown[1 : 1 + 2 * count]] == 2 * names
     assert [row[0] for row in shown[1 + 3 * count :: 2]] == names
-    check_latex(out["tex"].read_text(), tmp_path)
+    check_latex(to_latex(table), tmp_path)
 
 
 def test_a_table_for_people_is_read_back_as_it_was_and_one_for_programs_is_left_alone(tmp_path):
@@ -175,7 +173,9 @@ def test_a_data_card(tmp_path, hostile_case):
 def test_a_sample_case(hostile_case):
     settings = parse_settings({})
     for name, rows in {"case": case_rows(hostile_case, 1), "examinations": examination_rows(hostile_case)}.items():
-        table = layout.table(settings, f"sample_case.{name}", rows, source="", seed=0)
+        sheet = Sheet(settings, "sample_case", source="", seed=0)
+        sheet.add(name, rows)
+        (table,) = sheet.tables
         assert {len(row) for row in markdown_cells(to_markdown(table))} == {len(table.columns)}
 
 

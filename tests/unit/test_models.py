@@ -14,6 +14,7 @@ from cdpr.agents.build import agent_code, agent_entry, model_spec
 from cdpr.agents.policy import PolicyAgent
 from cdpr.environment import PromptBuilder, State
 from cdpr.llm import Model, ModelSpec, Sampling, open_model
+from cdpr.llm.rollout_server import RolloutServer
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import CASE, Completion, ModelFailure, unanswered
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
@@ -58,12 +59,12 @@ def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
     from _local_server import LocalServer
 
     server, drawn = LocalServer(folder), Sampling(5)
-    model = open_model(spec_of("verl:cpu"), client=server, tokenizer=server.sampler.tokenizer)
+    model = RolloutServer(server, server.sampler.tokenizer, "cpu")
     prompt = model.tokenizer.encode_conversation(ASK)
     expected = asyncio.run(server.sampler.sample(prompt, (0, 3), drawn, 7))
     assert asyncio.run(model.sample(prompt, (0, 3), drawn, 7)) == expected
     assert asyncio.run(model.chat(ASK, (0, 3), drawn, 7)) == expected
-    other = open_model(spec_of("verl:sglang"), client=server, tokenizer=server.sampler.tokenizer)
+    other = RolloutServer(server, server.sampler.tokenizer, "sglang")
     with pytest.raises(SettingsError, match="cannot score"):
         asyncio.run(other.score(prompt, [(6,)]))
 
@@ -99,7 +100,7 @@ def test_the_score_of_a_text_is_that_of_the_forward_pass(folder, door):
         model = {
             "process": lambda: local.sampler,
             "openai": lambda: open_model(ModelSpec(where=server.url, name="m", credentialed=False, tokens=str(folder))),
-            "verl": lambda: open_model(spec_of("verl:cpu"), client=local, tokenizer=tokenizer),
+            "verl": lambda: RolloutServer(local, tokenizer, "cpu"),
         }[door]()
         prompt = tokenizer.encode_conversation(ASK)
         continuations = [(5, 9, 4), (6,), tuple(tokenizer.encode("blood count"))]
@@ -121,7 +122,7 @@ def test_a_server_that_scores_other_positions_is_refused(folder, shift):
             return output
 
     server = Shifted(folder)
-    model = open_model(spec_of("verl:cpu"), client=server, tokenizer=server.sampler.tokenizer)
+    model = RolloutServer(server, server.sampler.tokenizer, "cpu")
     with pytest.raises(ModelFailure, match="other tokens"):
         asyncio.run(model.score((5, 6), [(7, 8)]))
 
@@ -201,7 +202,6 @@ def test_settings_name_models(folder):
     settings = parse_settings({"policy": {"model": "models/qwen"}, "training": {"verl": verl}})
     frozen = ModelSpec.of_frozen_server(settings, credentialed=False)
     assert (frozen.name, frozen.timeout, frozen.retries, frozen.at_once) == ("models/qwen", 600.0, 10, 5)
-    assert ModelSpec.of_rollouts(settings).where == "verl:vllm"
 
 
 def test_every_runnable_agent_of_the_registry_resolves_to_its_own_code(folder):

@@ -18,12 +18,12 @@ from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, write_records
 from cdpr.escape import latex
-from cdpr.evaluation.metrics import EvaluationError
+from cdpr.evaluation.metrics import ACCURACY, AEC, IN_DOMAIN_METRICS, EvaluationError
 from cdpr.evaluation.significance import detectable_difference, holm, narrowness
-from cdpr.report import checks, in_domain, layout, sample_case
+from cdpr.report import checks, in_domain, sample_case
 from cdpr.report.methods import IN_DOMAIN, REFERENCE, dynamic_methods, main_methods, variant_method
-from cdpr.report.results import ACCURACY, AEC, IN_DOMAIN_METRICS, Results, describe_change
-from cdpr.report.table import Table
+from cdpr.report.results import Results, describe_change
+from cdpr.report.table import Table, declared_columns
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import controlled_name
 
@@ -229,7 +229,7 @@ def test_one_alone_is_the_best_of_nothing(results, tmp_path):
 
     def marked(methods) -> list[list[str]]:
         at = Results(SETTINGS, results, methods)
-        columns = [*layout.shared_columns("method"), *layout.interval_columns(IN_DOMAIN_METRICS, marked=2)]
+        columns = declared_columns(["method", {"metrics": "in_domain", "marked": 2}])
         table = Table(columns, [at.summary(method, IN_DOMAIN, "greedy") for method in methods])
         assert table.rows[-1]["reason"].startswith("missing: evaluations/without_lambda_cost")
         return [[table.cell(row, column).mark for column in columns] for row in table.rows]

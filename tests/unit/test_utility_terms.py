@@ -12,8 +12,9 @@ from cdpr.environment import Effort, State
 from cdpr.environment import utility as utility_module
 from cdpr.environment.utility import TERMS, Term, declared_terms, utility, utility_formula
 from cdpr.report.inspector.oracle import Oracle
-from cdpr.report.main_table import main_results_table
+from cdpr.report.main_table import add_levels
 from cdpr.report.results import Results
+from cdpr.report.table import Sheet
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.schema import Utility
 from cdpr.settings.section import key, weight
@@ -83,8 +84,9 @@ def test_an_added_term_reaches_every_formula_and_every_planner(case, monkeypatch
     total = utility(1.0, EFFORT, weights, counting)
     assert total == pytest.approx(base + sum(term.value(EFFORT, weights, counting) for term in added))
     amounts = {term.symbol: float(term.amount(EFFORT, counting)) for term in utility_module.TERMS}
-    table = main_results_table(Results(settings, tmp_path, []), "greedy")
-    caption = re.search("Utility: (.*?), on average", table.caption)
+    sheet = Sheet(settings, "main_table")
+    add_levels(sheet, Results(settings, tmp_path, []), "greedy")
+    caption = re.search("Utility: (.*?), on average", sheet.tables[0].caption)
     for formula in (utility_formula(weights), caption.group(1)):
         assert value_of(formula, 1.0, amounts) == pytest.approx(total)
     agent = ValueOfInformation(settings)

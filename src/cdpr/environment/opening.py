@@ -5,16 +5,12 @@ The module of judges that ask a model is imported by name, so that a job that ju
 
 import importlib
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from ..llm import ModelSpec, open_model
 from ..settings import Settings, SettingsError, judging_models
 from ..settings.judging import DECIDING, TABLES
 from .episode import DiagnosticEnvironment
 from .table_judging import TableJudge
-
-if TYPE_CHECKING:
-    from ..llm.guard import Disclosure
 
 _JUDGING = "cdpr.environment.model_judging"
 
@@ -45,15 +41,22 @@ def open_second_judge(settings: Settings, *, credentialed: bool) -> TableJudge |
     return importlib.import_module(_JUDGING).ModelJudge(open_model(spec), "second_judge", tables_first=False)
 
 
-def check_judges(
-    settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
-) -> "list[Disclosure]":
-    """Check before any work that the judging and matching models can be used. ``which`` are the settings that name
-    them, by default ``judge.model`` and ``matcher.model``. Returns one :class:`Disclosure` for each model on another
-    machine to which text of credentialed cases will go. ``dataset`` is named in errors only. Raises SettingsError for a
-    model that cannot be opened, and GovernanceError where no agreement allows the disclosure."""
-    specs = [_judge_spec(settings, key, credentialed) for key in which]
-    return list(filter(None, (spec.check(dataset) for spec in specs if spec)))
+def check_models(
+    settings: Settings, dataset: str, acting: ModelSpec | None = None, judging: Collection[str] = DECIDING, *,
+    credentialed: bool,
+) -> dict[str, str]:  # fmt: skip
+    """Check before any work that models can be used: the ``acting`` one (None: there is none), and those that judge and
+    match. ``judging`` are the settings that name these, by default ``judge.model`` and ``matcher.model``.
+
+    Returns tags for ``run.json``: where text of credentialed cases will go to other machines, the name of the agreement
+    that allows it, and their hosts; empty where it goes to none. Raises SettingsError for a model that cannot be
+    opened, and GovernanceError where no agreement allows the disclosure; its message names the data set ``dataset``.
+    """
+    specs = [acting, *(_judge_spec(settings, key, credentialed) for key in judging)]
+    hosts = dict.fromkeys(filter(None, (spec.check(dataset) for spec in specs if spec)))  # each once, in order
+    if not hosts:
+        return {}
+    return {"remote_agreement": str(settings.governance.remote_agreement).strip(), "remote_host": ", ".join(hosts)}
 
 
 def _judge_spec(settings: Settings, key: str, credentialed: bool) -> ModelSpec | None:

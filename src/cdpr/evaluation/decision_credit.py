@@ -33,12 +33,11 @@ from ..credit.process_reward import Candidate, GroupCredit, ProcessReward
 from ..credit.scores import StateCredit
 from ..credit.states import ActionKey, selection_reason
 from ..environment import Agent, DiagnosticEnvironment, Policy, State, Trajectory, Turn, case_seed, run_episode
-from ..environment.opening import check_judges, open_environment
+from ..environment.opening import check_models, open_environment
 from ..environment.utility import ReturnOf, count_tests, utility
 from ..files import parse_yaml, read_json_lines, shipped_text, write_gz, write_text
 from ..job import Job
 from ..llm import ModelSpec
-from ..llm.guard import disclosure_tags
 from ..seeding import derive_seed, stratified_sample
 from ..settings import Settings
 from ..settings.credit import Credit
@@ -355,7 +354,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
     """
     cases = chosen_cases(settings, job.inputs["cases"])
     credentialed = any(case.credentialed for case in cases)
-    job.tags.update(disclosure_tags(check_judges(settings, cases[0].dataset, credentialed=credentialed)))
+    job.tags.update(check_models(settings, cases[0].dataset, credentialed=credentialed))
     evaluated, initial = (ModelSpec.of_folder(job.inputs[name], settings.policy) for name in ("policy", "init_policy"))
     open_policy, temperature = partial(PolicyAgent.build, settings, evaluated), settings.training.temperature
     policy = continues = open_policy(temperature)

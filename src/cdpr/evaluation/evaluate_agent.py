@@ -18,14 +18,13 @@ from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import whole_record_usd
 from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
 from ..environment.once import gather_all, run_async
-from ..environment.opening import check_judges, open_environment, open_second_judge
+from ..environment.opening import check_models, open_environment, open_second_judge
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
 from ..environment.utility import count_tests, utility
 from ..files import parse_yaml, shipped_text, write_text
 from ..job import Job
 from ..llm.agent_model import Meter, is_same_model, metering
-from ..llm.guard import disclosure_tags
 from ..llm.types import SYSTEM
 from ..settings import Settings
 from ..settings.datasets import FURTHER
@@ -46,12 +45,10 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     cases = read_cases(job.inputs["cases"], limit=limit)
     dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
     spec = model_spec(settings, agent_entry(settings, run), policy, job.server, credentialed=credentialed)
-    # For each model that acts or judges: to which machine it sends credentialed text, if it sends any.
-    disclosures = [spec.check(dataset) if spec else None]
-    disclosures += check_judges(settings, dataset, (*DECIDING, *SECOND), credentialed=credentialed)
+    disclosures = check_models(settings, dataset, spec, (*DECIDING, *SECOND), credentialed=credentialed)
     rows, metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
     job.metrics.update(metrics)
-    job.tags.update(disclosure_tags(disclosures))
+    job.tags.update(disclosures)
     answered = {name for row in rows for name in row.models or ()}
     if spec and (others := sorted(name for name in answered if not is_same_model(spec.name, name))):
         job.tags["answered_as"] = ", ".join(others)

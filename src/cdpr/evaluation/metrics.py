@@ -46,6 +46,10 @@ def metrics_by_name(*metrics: Metric) -> Mapping[str, Metric]:
 
 _DECLARED = parse_yaml(shipped_text(__package__, "metrics.yaml"))
 METRICS = metrics_by_name(*(Metric(name, **declared) for name, declared in _DECLARED.items()))
+# Metrics of the in-domain tables. AEN and AEC: average examination number, and average examination cost, per case.
+# N_na: requests without a result.
+IN_DOMAIN_METRICS = tuple(METRICS[name] for name in ("accuracy", "aen", "aec", "n_na", "utility"))
+ACCURACY, AEN, AEC, N_NA, UTILITY = IN_DOMAIN_METRICS
 
 _TEXTS = {"obtained", "replies", "models"}  # fields of a row that are not columns of the frame
 

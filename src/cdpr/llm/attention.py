@@ -186,10 +186,7 @@ class Branches:
         self.keys, self.values = [no_tokens] * arch.layers, [no_tokens] * arch.layers
         # A forward pass has a row for each branch, in the order of branches, then rows of padding. `attend` moves the
         # rows into the cells of the grid (`_gather`: of each cell the row) and back (`_scatter`: of each row the cell).
-        # `_gather` is None where no cell is empty: then cell c gets row c. `_scatter` is None where moreover there is
-        # no padding: then cells and rows are the same.
-        self._gather: Tensor | None = None
-        self._scatter: Tensor | None = None
+        self._gather = self._scatter = self._on_device(self.cell)
 
     def advance(self, parent: np.ndarray) -> None:
         """Lengthen the branches by one token. A branch is the sampled tokens that some completions of a prompt share;
@@ -222,9 +219,7 @@ class Branches:
         # the result of cell 0, which the caller does not use.
         scatter = np.zeros(self.transformer.padded(len(cell)), dtype=np.int64)
         scatter[: len(cell)] = cell
-        is_full = cells == len(cell)  # every cell holds a branch: cells and branches have the same order
-        self._gather = None if is_full else self._on_device(gather)
-        self._scatter = None if is_full and len(scatter) == cells else self._on_device(scatter)
+        self._gather, self._scatter = self._on_device(gather), self._on_device(scatter)
         self.prompt, self.cell, self.width = prompt, cell, width
         self.length += 1
 
@@ -237,10 +232,7 @@ class Branches:
         """
         cells = len(self.keys[layer])
         # From rows to cells of the grid, without the rows of padding.
-        if self._gather is None:  # no cell is empty: row r belongs in cell r
-            query, key, value = query[:cells], key[:cells], value[:cells]
-        else:
-            query, key, value = (t.index_select(0, self._gather) for t in (query, key, value))
+        query, key, value = (t.index_select(0, self._gather) for t in (query, key, value))
         # The keys and values of the branches' own tokens, beside those of their prompts.
         own = [layers[layer][:, :, : self.length] for layers in (self.keys, self.values)]
         for cached, new in zip(own, (key, value), strict=True):
@@ -255,9 +247,8 @@ class Branches:
             some = slice(start, start + step)
             part_own = [cached[start * self.width : (start + step) * self.width] for cached in own]
             parts.append(_attend(query[some], keys[some], values[some], bias[some], part_own))
-        out = torch.cat(parts).view(cells, -1)
         # Back to one row per branch, and as many rows of padding as before.
-        return out if self._scatter is None else out.index_select(0, self._scatter)
+        return torch.cat(parts).view(cells, -1).index_select(0, self._scatter)
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
         """Copy the keys and values of sampled tokens into the prefix cache ``pool``. The arrays (int ``[tokens]``) have

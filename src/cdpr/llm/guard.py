@@ -2,8 +2,6 @@
 no other machine unless the settings name an agreement that allows it."""
 
 import contextlib
-from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -16,27 +14,6 @@ if TYPE_CHECKING:
 class GovernanceError(RuntimeError):
     """Text of credentialed cases would have left the machine without an agreement that allows it, or the address of the
     model is unusable. Nothing was sent."""
-
-
-@dataclass(frozen=True)
-class Disclosure:
-    """A permitted disclosure: ``agreement`` (``governance.remote_agreement``) allows that text of credentialed cases
-    goes to ``host``."""
-
-    agreement: str
-    host: str
-
-
-def disclosure_tags(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
-    """Make the entries of ``run.json`` that record these disclosures: the name of the agreement, and the hosts that get
-    credentialed text. Entries that are None stand for models whose requests stay on the machine or are of open cases;
-    where all are None the result is empty."""
-    remote = [disclosure for disclosure in disclosures if disclosure]
-    if not remote:
-        return {}
-    hosts = dict.fromkeys(disclosure.host for disclosure in remote)  # without repetitions, in order
-    # All disclosures are under the one agreement of the settings.
-    return {"remote_agreement": remote[0].agreement, "remote_host": ", ".join(hosts)}
 
 
 def parse_unix_socket(endpoint: str) -> str | None:
@@ -86,21 +63,21 @@ def is_local(endpoint: str) -> bool:
     return host == "localhost"
 
 
-def check_disclosure(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> Disclosure | None:
+def check_disclosure(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> str | None:
     """Check that text is allowed to go to ``endpoint``; every client calls this before every request. ``credentialed``:
     the text is under a data use agreement.
 
-    Returns None where there is nothing to disclose: the cases are open, or the endpoint is on this machine. Returns a
-    :class:`Disclosure` where ``governance`` names an agreement for sending credentialed text to another machine. Raises
+    Returns None where there is nothing to disclose: the cases are open, or the endpoint is on this machine. Returns the
+    host where ``governance`` names an agreement for sending credentialed text to another machine. Raises
     :class:`GovernanceError` where it names none, and for an unusable address; the message names the data set
     ``dataset`` (empty: no data set).
     """
     if is_local(endpoint) or not credentialed:
         return None
-    host, agreement = host_of(endpoint), (governance.remote_agreement or "").strip()
-    if not agreement:
+    host = host_of(endpoint)
+    if not (governance.remote_agreement or "").strip():
         cases = f"credentialed cases (data.{dataset})" if dataset else "credentialed cases"
         problem = f"text of {cases} must not be sent to {host}, which is another machine"
         name_it = "name the agreement that allows it in governance.remote_agreement"
         raise GovernanceError(f"{problem}; use a model on this one (a folder, or a server at 127.0.0.1), or {name_it}")
-    return Disclosure(agreement, host)
+    return host

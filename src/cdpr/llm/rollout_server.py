@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 from ..seeding import derive_seed
-from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .types import Completion, Ids, Model, ModelFailure, Sampling, Usage
 
@@ -15,21 +14,23 @@ CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conve
 """The name of the conversation that requests belong to. Those of one name go to the same server, which has their
 prefix in its cache."""
 
+_TIMEOUT = 600.0  # seconds for one reply
+
 
 class RolloutServer(Model):
-    """A model behind verl's ``client``, which sends each request to a free rollout server.
+    """The policy in training behind verl's ``client``, which sends each request to a free rollout server.
 
-    A call that takes longer than ``timeout`` seconds fails. The error of a server shows only its type, since its
-    message may quote the prompt. ``versions`` collects the versions of the weights (training steps) that answered.
+    The servers get credentialed text: they count as this machine, because they are on the machines of the run. A call
+    that takes longer than ten minutes fails. The error of a server shows only its type, since its message may quote the
+    prompt. ``versions`` collects the versions of the weights (training steps) that answered.
     """
 
     tokenizer: ChatTokenizer
 
-    def __init__(self, spec: ModelSpec, client: Any, tokenizer: ChatTokenizer) -> None:
-        """Make the model of verl's ``client``. ``spec.where`` is ``verl:`` and the kind of rollout server: ``vllm``,
-        ``sglang`` or ``cpu``."""
-        self.client, self.tokenizer, self.timeout = client, tokenizer, spec.timeout
-        _, _, self.rollout = spec.where.partition(":")
+    def __init__(self, client: Any, tokenizer: ChatTokenizer, rollout: str) -> None:
+        """Make the model of verl's ``client``. ``rollout`` is the kind of rollout server: ``vllm``, ``sglang`` or
+        ``cpu``."""
+        self.client, self.tokenizer, self.rollout = client, tokenizer, rollout
         self.versions: set[int] = set()
 
     async def sample(self, prompt_ids: Ids, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
@@ -77,10 +78,10 @@ class RolloutServer(Model):
         weights that answered to ``versions``. Raises ModelFailure where the server fails or takes too long."""
         name = CONVERSATION.get() or uuid4().hex  # a new name for a request that belongs to no conversation
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(_TIMEOUT):
                 output = await self.client.generate(name, prompt_ids=list(prompt_ids), sampling_params=fields)
         except TimeoutError:
-            raise ModelFailure(f"a rollout server gave no answer within {self.timeout:g} seconds") from None
+            raise ModelFailure(f"a rollout server gave no answer within {_TIMEOUT:g} seconds") from None
         except Exception as error:  # of another process, of any type
             raise ModelFailure(f"a rollout server failed ({type(error).__name__})") from None
         version = output.extra_fields.get("global_steps")

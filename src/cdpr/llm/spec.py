@@ -10,7 +10,7 @@ from ..settings import ModelEntry, Settings, SettingsError
 from ..settings.datasets import Governance
 from ..settings.models import Calls
 from ..settings.schema import Policy
-from .guard import Disclosure, check_disclosure
+from .guard import check_disclosure
 from .model_folder import check_folder
 from .types import Model
 
@@ -22,17 +22,16 @@ _KINDS = {
     "folder": "cdpr.llm.sampler:open_folder",
     "openai": "cdpr.llm.server:OpenAIServer",
     "anthropic": "cdpr.llm.server:AnthropicServer",
-    "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
 _AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
 _FROZEN_RETRIES = 10  # of a request to the server of the frozen policy, which may be restarting: three minutes
 # The kind of a model by what its address has before the colon.
-_SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
+_SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic"}
 
 
 def kind_of(where: str) -> str:
-    """The kind of model at ``where``, an address or a folder: ``openai`` (http, https, unix), ``anthropic``, ``verl``,
-    or else ``folder``."""
+    """The kind of model at ``where``, an address or a folder: ``openai`` (http, https, unix), ``anthropic``, or else
+    ``folder``."""
     return _SCHEMES.get(where.partition(":")[0].lower(), "folder")
 
 
@@ -79,8 +78,7 @@ class ModelSpec:
 
     - a Hugging Face folder: weights in this process;
     - ``http://HOST:PORT/v1``, ``https://...`` or ``unix:/PATH``: a server with OpenAI's protocol (under ``/v1``);
-    - ``anthropic`` or ``anthropic:URL``: Anthropic's own API;
-    - ``verl:ROLLOUT``: verl's rollout servers of the kind ROLLOUT, such as ``vllm``.
+    - ``anthropic`` or ``anthropic:URL``: Anthropic's own API.
 
     ``name`` is the model's name on a server. ``credentialed``: requests hold text under a data use agreement; it has no
     default, so that no caller forgets it.
@@ -121,12 +119,12 @@ class ModelSpec:
 
     @property
     def kind(self) -> str:
-        """The kind of the model: ``folder``, ``openai``, ``anthropic`` or ``verl``."""
+        """The kind of the model: ``folder``, ``openai`` or ``anthropic``."""
         return kind_of(self.where)
 
     @property
     def address(self) -> str | None:
-        """The address to which requests are sent; None for a folder and for verl's servers."""
+        """The address to which requests are sent; None for a folder."""
         if self.kind == "anthropic":
             return self.where.partition(":")[2] or "https://api.anthropic.com"
         return self.where if self.kind == "openai" else None
@@ -136,10 +134,10 @@ class ModelSpec:
         """Whether all answers come from recordings, so that no request is sent."""
         return self.calls is not None and self.calls.mode == "replay"
 
-    def check(self, dataset: str = "") -> Disclosure | None:
+    def check(self, dataset: str = "") -> str | None:
         """Check that the model can be used, before any work is done.
 
-        Returns a :class:`~.guard.Disclosure` where credentialed text will go to another machine, else None. Raises
+        Returns the host of another machine to which credentialed text will go; None where it goes to none. Raises
         SettingsError for a folder whose files cannot be used, and for an address without the name of a model. Raises
         GovernanceError where no agreement allows the disclosure; its message names the data set ``dataset`` (empty: no
         data set).
@@ -195,18 +193,12 @@ class ModelSpec:
             governance=settings.governance, retries=_FROZEN_RETRIES, at_once=frozen.at_once, replicas=frozen.replicas,
         )  # fmt: skip
 
-    @classmethod
-    def of_rollouts(cls, settings: Settings) -> Self:
-        """Make the specification of the policy that is being trained, as verl's rollout servers serve it. They get
-        credentialed text: they count as this machine, because they are on the machines of the run."""
-        return cls(where=f"verl:{settings.training.verl.server}", credentialed=True)
-
 
 def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """Open the model of a specification. The weights of a folder are read now; a server gets its first request later.
 
-    ``parts`` are further arguments of the model's class: the ``tokenizer`` of a server that takes prompts of token ids,
-    or verl's ``client`` and its ``tokenizer``. With ``spec.calls`` answers are recorded or replayed, unless its mode is
+    ``parts`` are further arguments of the model's class: the ``tokenizer`` of a server that takes prompts of token ids.
+    With ``spec.calls`` answers are recorded or replayed, unless its mode is
     ``live``. With ``spec.entry`` or ``spec.metered`` calls are counted. Raises SettingsError and GovernanceError as
     :meth:`ModelSpec.check`.
     """

@@ -190,4 +190,5 @@ class Model(Protocol):
 
     def refresh(self) -> None:
         """Clear the caches of the model. Without this the last digits of a result may depend on earlier requests, whose
-        cached numbers were rounded in other batches."""
+        cached numbers were rounded in other batches. A model without caches does nothing."""
+        return None

@@ -115,8 +115,8 @@ def describe_training(experiment: "Experiment", options: Options) -> HiddenInput
     training = experiment.settings_of("train_policy", options).training
     modules = ["cdpr.training.algorithm", algorithm_module(training.algorithm), "cdpr.llm.sampler"]
     if training.engine == "verl":
-        # The modules that call verl's own servers, and the server of the frozen policy, which samples continuations.
-        modules += [module_of("verl:"), module_of(training.verl.frozen.url or "http:")]
+        # The module that calls the server of the frozen policy, which samples continuations.
+        modules.append(module_of(training.verl.frozen.url or "http:"))
         modules += [f"cdpr.training.verl.{name}" for name in ("agent_loop", "session", "trainer")]
     files = {path: experiment.digests.digest(path) for path in named_files(training.options)}
     return _describe_judging(experiment, DECIDING) | HiddenInputs({"files": files}, tuple(modules))

@@ -8,14 +8,13 @@ some patients and the other policy the rest. Every curve begins at the agent tha
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..evaluation.metrics import METRICS, estimate
 from ..job import Job
 from ..settings import Settings
-from . import layout, methods, style
+from . import methods, style
 from .methods import DATASETS, IN_DOMAIN, OURS, REFERENCE, Method, domain, notices, pictured_methods, with_common_seeds
 from .results import NotMeasured, Results
 from .table import Row, Sheet
@@ -187,22 +186,21 @@ def sheet_frontier(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of all training rules at matched cost on every data set, from the results in
     ``folder``. The CSV also has every point of every curve. Raises as :class:`Results` does."""
     frontiers = Frontiers(settings, folder)
-    words: dict[str, Any] = {"remarks": frontiers.notes(), "cheap": AREA_USD[0], "dear": AREA_USD[1]}
-    tables, csv_rows = [], []
+    sheet = Sheet(settings, "frontier", remarks=frontiers.notes(), cheap=AREA_USD[0], dear=AREA_USD[1])
     for decoding in frontiers.decodings:
         rows = []
         for dataset, dataset_label in DATASETS.items():
             for label, points in frontiers.curves.items():
                 names = {"decoding": decoding, "dataset": dataset, "rule": label}
-                csv_rows += [frontiers.summary(method, dataset, decoding) | names | {"variant": method.name}
-                             for method in points]  # fmt: skip
+                sheet.rows += [frontiers.summary(method, dataset, decoding) | names | {"variant": method.name}
+                               for method in points]  # fmt: skip
                 row = names | {"label": label, "heading": f"{dataset_label} ({domain(dataset)})"}
                 row |= compare_curve(frontiers, label, dataset, decoding)
                 rows.append(row)
                 if "reason" not in row:
-                    csv_rows.append(row)
-        tables.append(layout.table(settings, "frontier.levels", rows, decoding, **words))
-    return layout.declared_sheet(settings, "frontier", tables, csv_rows)
+                    sheet.rows.append(row)
+        sheet.add("levels", rows, decoding)
+    return sheet
 
 
 def plot_frontier(settings: Settings, job: Job) -> None:

@@ -7,15 +7,14 @@ from pathlib import Path
 import pandas as pd
 
 from ..evaluation import preflight
-from ..evaluation.metrics import METRICS, EvaluationError, by_run, metric_fields
+from ..evaluation.metrics import ACCURACY, AEC, METRICS, EvaluationError, by_run, metric_fields
 from ..evaluation.significance import agreement
 from ..settings import Settings, SettingsError
 from ..settings.datasets import controlled_name
 from ..settings.judging import TABLES
-from . import layout
 from .methods import DATASETS, Method, backbone, domain, judge_labels, leak_methods, main_methods, notices
 from .provenance import check_provenance
-from .results import ACCURACY, AEC, NotMeasured, Results, evaluations_of
+from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, number
 
 # Leak control: every agent on each benchmark, and on a variant of it without leaked diagnoses
@@ -33,17 +32,15 @@ def sheet_leak_control(settings: Settings, folder: Path) -> Sheet:
              for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip
     check_provenance(settings, sorted(path for path in paths if path.exists()))
     changes = [text for dataset in DATASETS if (text := _describe_changes(results, dataset))]
-    tables, csv_rows = [], []
+    sheet = Sheet(settings, "leak_control", remarks=results.notes(), taken_out=changes, notices=notices(settings))
     for decoding in results.decodings:
         rows = [_compare_with_variant(results, method, dataset, decoding)
                 for method in results.methods for dataset in DATASETS]  # fmt: skip
-        csv_rows += rows
+        sheet.rows += rows
         # The CSV is by method and then by data set, the table by data set and then by method.
         by_dataset = sorted(rows, key=lambda row: list(DATASETS).index(row["dataset"]))
-        shown = [row | {"heading": DATASETS[row["dataset"]]} for row in by_dataset]
-        tables.append(layout.table(settings, "leak_control.levels", shown, decoding, remarks=results.notes(),
-                                 taken_out=changes, notices=notices(settings)))  # fmt: skip
-    return layout.declared_sheet(settings, "leak_control", tables, csv_rows)
+        sheet.add("levels", [row | {"heading": DATASETS[row["dataset"]]} for row in by_dataset], decoding)
+    return sheet
 
 
 def _compare_with_variant(results: Results, method: Method, dataset: str, decoding: str) -> Row:
@@ -105,14 +102,13 @@ def sheet_judge_agreement(settings: Settings, folder: Path) -> Sheet:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
                             f"`{TABLES}`), which every evaluated diagnosis is then shown to as well")  # fmt: skip
     results = Results(settings, folder, main_methods(settings))
-    tables, csv_rows = [], []
+    sheet = Sheet(settings, "judge_agreement", judges=judge_labels(settings))
     for decoding in results.decodings:
         diagnoses, missing = _judged_diagnoses(results, decoding)
         rows = _agreement_rows(settings, decoding, diagnoses)
-        tables.append(layout.table(settings, "judge_agreement.agreement", rows, decoding, missing=missing,
-                                  judges=judge_labels(settings)))  # fmt: skip
-        csv_rows += rows
-    return layout.declared_sheet(settings, "judge_agreement", tables, csv_rows)
+        sheet.add("agreement", rows, decoding, missing=missing)
+        sheet.rows += rows
+    return sheet
 
 
 def _judged_diagnoses(results: Results, decoding: str) -> tuple[pd.DataFrame, list[str]]:
@@ -193,21 +189,20 @@ def sheet_headroom(settings: Settings, folder: Path) -> Sheet:
     """Return the tables made from ``preflight.json`` in ``folder``, the results folder. They have a row per data set
     and decoding. The CSV has fractions, US dollars and units of utility."""
     checked = json.loads((folder / "preflight.json").read_bytes())
-    rows: list[Row] = []
+    sheet = Sheet(settings, "headroom")
     for row in checked["rows"]:
         label = DATASETS[row["dataset"]]
-        rows.append(row | {"dataset_text": label, "heading": f"{label} ({domain(row['dataset'])})"})
+        sheet.rows.append(row | {"dataset_text": label, "heading": f"{label} ({domain(row['dataset'])})"})
     # The first table, with the answer, has the main decoding alone; the second, with the numbers behind it, has all.
-    first_decoding = rows[0]["decoding"]
+    first_decoding = sheet.rows[0]["decoding"]
     obstacles = [f"{text}." for of_dataset in checked["obstacles"].values() for text in of_dataset]
-    answer = layout.table(
-        settings, "headroom.answer", [row for row in rows if row["decoding"] == first_decoding],
-        first=first_decoding, verdict=checked["verdict"], start=checked["start"],
-        share=preflight.CASE_SHARE, sd=preflight.SEED_SD, obstacles=obstacles,
+    sheet.add(
+        "answer", [row for row in sheet.rows if row["decoding"] == first_decoding], first=first_decoding,
+        verdict=checked["verdict"], start=checked["start"], share=preflight.CASE_SHARE, sd=preflight.SEED_SD,
+        obstacles=obstacles,
     )  # fmt: skip
-    gain = layout.table(
-        settings, "headroom.gain", rows, backbone=backbone(settings),
-        weaknesses=[f"{text}." for text in checked["weaknesses"]],
+    sheet.add(
+        "gain", sheet.rows, backbone=backbone(settings), weaknesses=[f"{text}." for text in checked["weaknesses"]],
         unavailable=[f"{DATASETS[dataset]}: not available: {why}." for dataset, why in checked["unavailable"].items()],
     )  # fmt: skip
-    return layout.declared_sheet(settings, "headroom", [answer, gain], rows)
+    return sheet

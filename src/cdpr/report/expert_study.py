@@ -13,10 +13,10 @@ from ..settings import Settings, TrainedRun
 from ..study.analysis import Analysis, Interval
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.records import rubric
-from . import layout, style
-from .methods import DATASETS, Method, agent_method, tier_mark, variant_method
+from . import style
+from .methods import DATASETS, Method, agent_method, variant_method
 from .paper import printed_rows
-from .table import Column, Row, Sheet, Table
+from .table import Column, Row, Sheet
 
 # The methods whose scores the paper prints, in the words of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
@@ -116,19 +116,23 @@ def sheet_expert_study(settings: Settings, folder: Path) -> Sheet:
     method against the others if any were made, and the agreement of raters if it was computed. The sheet's CSV file has
     the mean scores. Raises as :meth:`Analysis.read`."""
     analysis = Analysis.read(folder / "study" / "analysis.json")
-    raters = describe_raters(analysis)
-    tables = [_scores_table(settings, analysis, raters)]
-    tables += [_tests_table(settings, analysis, raters)] if analysis.comparisons else []
-    tables += [_agreement_table(settings, analysis, raters)] if analysis.alpha else []
-    title = f"Expert study: {raters} ({tier_mark(settings)})"
-    return layout.declared_sheet(settings, "expert_study", tables, _csv_rows(settings, analysis), title)
+    sheet = Sheet(settings, "expert_study", raters=describe_raters(analysis))
+    _add_scores(sheet, settings, analysis)
+    if analysis.comparisons:
+        _add_tests(sheet, settings, analysis)
+    if analysis.alpha:
+        agreement = [{"dimension": dimension.title, **_columns("alpha", analysis.alpha[dimension.name])}
+                     for dimension in rubric()]  # fmt: skip
+        sheet.add("agreement", agreement)
+    sheet.rows += _csv_rows(settings, analysis)
+    return sheet
 
 
-def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> Table:
-    """Return the table of mean scores: our scores with intervals, and below them those that the paper
-    prints. The row of a method without ratings has the reason."""
+def _add_scores(sheet: Sheet, settings: Settings, analysis: Analysis) -> None:
+    """Add the table of mean scores: our scores with intervals, and below them those that the paper prints. The row of a
+    method without ratings has the reason."""
     # The headings of our rows and of the paper's.
-    here = f"Here: {raters}, {analysis.states} states"
+    here = f"Here: {sheet.words['raters']}, {analysis.states} states"
     theirs = "The paper: three physicians, 300 states of its own (as far as it prints figures)"
     rows: list[Row] = []
     for run in analysis.runs:
@@ -144,16 +148,16 @@ def _scores_table(settings: Settings, analysis: Analysis, raters: str) -> Table:
         rows.append({"label": f"{method} (paper)", "heading": theirs} | texts)
     columns = [Column(name, title, interval=True, marked=2, higher_is_better=True)
                for name, title in _titles(analysis).items()]  # fmt: skip
-    return layout.table(
-        settings, "expert_study.scores", rows, columns=columns, raters=raters, states=analysis.states,
-        cases=analysis.cases, source=_method_of(settings, analysis.source).label,
+    sheet.add(
+        "scores", rows, columns=columns, states=analysis.states, cases=analysis.cases,
+        source=_method_of(settings, analysis.source).label,
         among="one of them" if analysis.source in analysis.runs else "none of them",
         simulated=analysis.kind == SIMULATED, level=analysis.level, missing=analysis.missing,
     )  # fmt: skip
 
 
-def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> Table:
-    """Return the table of the tests of our method against every baseline, a row per test,."""
+def _add_tests(sheet: Sheet, settings: Settings, analysis: Analysis) -> None:
+    """Add the table of the tests of our method against every baseline, a row per test."""
     titles = {dimension.name: dimension.title for dimension in rubric()}
     rows = []
     for test in analysis.comparisons:
@@ -162,15 +166,7 @@ def _tests_table(settings: Settings, analysis: Analysis, raters: str) -> Table:
         rows.append(test | {
             "than": _method_of(settings, test["than"]).label, "dimension": titles[test["dimension"]],
             "difference_low": test["low"], "difference_high": test["high"], "difference_mark": mark})  # fmt: skip
-    ours = _method_of(settings, analysis.ours).label
-    return layout.table(settings, "expert_study.tests", rows, raters=raters, ours=ours, target=analysis.target)
-
-
-def _agreement_table(settings: Settings, analysis: Analysis, raters: str) -> Table:
-    """Return the table of the raters' agreement (Krippendorff's alpha) on every dimension,."""
-    rows = [{"dimension": dimension.title, **_columns("alpha", analysis.alpha[dimension.name])}
-            for dimension in rubric()]  # fmt: skip
-    return layout.table(settings, "expert_study.agreement", rows, raters=raters)
+    sheet.add("tests", rows, ours=_method_of(settings, analysis.ours).label, target=analysis.target)
 
 
 def _csv_rows(settings: Settings, analysis: Analysis) -> list[Row]:

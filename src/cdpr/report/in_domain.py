@@ -1,23 +1,52 @@
-"""Tables of results on the in-domain test cases: Tables 2 and 3 of the paper, ways to assign credit to actions, and
-what the gain of a training rule is made of."""
-
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
-from ..evaluation.metrics import METRICS, estimate
+from ..evaluation.metrics import ACCURACY, AEC, IN_DOMAIN_METRICS, METRICS, UTILITY, Metric, estimate
 from ..evaluation.preflight import exact_accuracy
 from ..evaluation.row import read_rows
 from ..evaluation.significance import detectable_difference
 from ..settings import Settings, job_of, labels_of, resolve_variant, variants
-from . import layout, methods, paper
+from . import methods, paper
 from .curves import read_curves
 from .methods import IN_DOMAIN, OURS, TRAINED, Method
-from .results import ACCURACY, AEC, IN_DOMAIN_METRICS, UTILITY, Results, describe_changes
-from .table import Column, Row, Sheet, Table, add_prefix
+from .results import Results, describe_changes
+from .table import Column, Row, Sheet, add_prefix
+
+
+def _add_results(
+    sheet: Sheet, results: Results, pairs: Sequence[tuple[Method, Method]] = (),
+    metrics: Sequence[Metric] = IN_DOMAIN_METRICS, further: Callable[[Method, str], Row] = lambda method, decoding: {},
+) -> None:  # fmt: skip
+    """Add to a sheet, for each decoding, those of these tables that it declares:
+
+    - ``levels``: the results of all methods; ``further(method, decoding)`` gives columns beside those of
+      :meth:`Results.summary`;
+    - ``changes``: the differences between the two methods of each of the ``pairs``, with sentences about ``metrics``;
+    - ``power``: the tests behind these differences.
+
+    The CSV gets a row per decoding and method, the ``variant``. In it ``change_*`` are the differences of the pair that
+    begins with the method.
+    """
+    for decoding in results.decodings:
+        levels = [results.summary(method, IN_DOMAIN, decoding) | further(method, decoding)
+                  for method in results.methods]  # fmt: skip
+        # A row with a reason was not measured, so it has no tests.
+        changes = [row if "reason" in row else row | _test_columns(row)
+                   for row in results.compare_pairs([(*pair, IN_DOMAIN) for pair in pairs], decoding)]  # fmt: skip
+        findings = describe_changes(changes, metrics)
+        for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
+            if table in sheet.declared:
+                sheet.add(table, rows, decoding, findings=findings)
+        change_of = {row["method"]: row for row in changes}
+        for level in levels:
+            change = change_of.get(level["method"], {})
+            names = {"decoding": decoding, "variant": level["method"]}
+            sheet.rows.append(change | level | names | add_prefix("change_", change))
+
 
 # Table 2: ablations
 
@@ -31,28 +60,17 @@ def sheet_ablations(settings: Settings, folder: Path) -> Sheet:
     """
     results = Results(settings, folder, methods.ablation_methods(settings))
     base, *ablations = results.methods
-    pairs = [(method, base, IN_DOMAIN) for method in ablations]
     printed = {row["variant"]: row for row in paper.printed_rows("ablation.csv", *paper.METRICS)}
-    # Texts for the braces of the declarations in `tables.yaml`.
-    words: dict[str, Any] = {"base": base.label, "remarks": results.notes(), "shared": _shared_job_notes(results)}
-    tables, csv_rows = [], []
-    for decoding in results.decodings:
-        levels = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
-        # A row with a reason was not measured, so it has no tests.
-        changes = [row if "reason" in row else row | _test_columns(row)
-                   for row in results.compare_pairs(pairs, decoding)]  # fmt: skip
-        words["findings"] = describe_changes(changes, IN_DOMAIN_METRICS)
-        for table, rows in {"levels": levels, "changes": changes, "power": changes}.items():
-            tables.append(layout.table(settings, f"ablations.{table}", rows, decoding, **words))
-        for level, change in zip(levels, [{}, *changes], strict=True):  # CDPR, the first, has no change
-            variant = level["method"]
-            cells = paper.paper_cells(printed[variant], paper.METRICS) if variant in printed else {}
-            names = {"variant": variant, "method": level["label"], "job": job_of(settings, variant)}
-            csv_rows.append(change | level | cells | names | add_prefix("change_", change))
+    sheet = Sheet(settings, "ablations", base=base.label, remarks=results.notes(), shared=_shared_job_notes(results))
+    _add_results(sheet, results, [(method, base) for method in ablations])
+    for row in sheet.rows:
+        variant = row["variant"]
+        row |= {"method": row["label"], "job": job_of(settings, variant)}
+        if variant in printed:
+            row |= paper.paper_cells(printed[variant], paper.METRICS)
     labels = labels_of(settings, "ablations")
-    rows_of_paper = [row | {"ours": labels.get(variant)} for variant, row in printed.items()]
-    tables.append(layout.table(settings, "ablations.paper", rows_of_paper))
-    return layout.declared_sheet(settings, "ablations", tables, csv_rows)
+    sheet.add("paper", [row | {"ours": labels.get(variant)} for variant, row in printed.items()])
+    return sheet
 
 
 def _shared_job_notes(results: Results) -> list[str]:
@@ -106,21 +124,15 @@ def sheet_dynamic_vs_static(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, methods.dynamic_methods(settings))
     static, dynamic = results.methods
     printed = {row["method"]: row for row in paper.printed_rows("dynamic_vs_static.csv", *_PRINTED)}
-    words: dict[str, Any] = {"pair": f"{dynamic.label} against {static.label}", "remarks": results.notes()}
-    tables, csv_rows = [], []
-    for decoding in results.decodings:
-        (change,) = results.compare_pairs([(dynamic, static, IN_DOMAIN)], decoding)
-        of_static = results.summary(static, IN_DOMAIN, decoding)
-        of_dynamic = results.summary(dynamic, IN_DOMAIN, decoding) | cost_reduction(results, decoding)
-        shown = (ACCURACY, AEC, UTILITY)
-        words["findings"] = describe_changes([change], shown)
-        tables.append(layout.table(settings, "dynamic_vs_static.levels", [of_static, of_dynamic], decoding, **words))
-        tables.append(layout.table(settings, "dynamic_vs_static.changes", [change], decoding, **words))
-        for row in (of_static, of_dynamic | add_prefix("change_", change)):
-            csv_rows.append(row | paper.paper_cells(printed[_METHOD_IN_PAPER[row["method"]]], _PRINTED))
+    pair = f"{dynamic.label} against {static.label}"
+    sheet = Sheet(settings, "dynamic_vs_static", pair=pair, remarks=results.notes())
+    _add_results(sheet, results, [(dynamic, static)], (ACCURACY, AEC, UTILITY),
+                 lambda method, decoding: cost_reduction(results, decoding) if method is dynamic else {})  # fmt: skip
+    for row in sheet.rows:
+        row |= paper.paper_cells(printed[_METHOD_IN_PAPER[row["method"]]], _PRINTED)
     rows_of_paper = [printed[_METHOD_IN_PAPER[method.name]] | {"ours": method.label} for method in results.methods]
-    tables.append(layout.table(settings, "dynamic_vs_static.paper", rows_of_paper))
-    return layout.declared_sheet(settings, "dynamic_vs_static", tables, csv_rows)
+    sheet.add("paper", rows_of_paper)
+    return sheet
 
 
 def cost_reduction(results: Results, decoding: str) -> Row:
@@ -155,34 +167,23 @@ def sheet_comparators(settings: Settings, folder: Path) -> Sheet:
     """
     results = Results(settings, folder, methods.comparator_methods(settings))
     ours = results.method(OURS)
-    pairs = [(method, ours, IN_DOMAIN) for method in results.methods if method.learned and method is not ours]
-    words: dict[str, Any] = {"remarks": results.notes(), "base": ours.label}
-    tables, csv_rows = [], []
-    for decoding in results.decodings:
-        levels = [summary_with_tokens(results, method, decoding) for method in results.methods]
-        changes = results.compare_pairs(pairs, decoding)
-        words["findings"] = describe_changes(changes, IN_DOMAIN_METRICS)
-        tables.append(layout.table(settings, "comparators.levels", levels, decoding, **words))
-        tables.append(layout.table(settings, "comparators.changes", changes, decoding, **words))
-        change_of = {row["method"]: add_prefix("change_", row) for row in changes}
-        for row in levels:
-            names = {"decoding": decoding, "variant": row["method"], "method": row["label"]}
-            csv_rows.append(row | change_of.get(row["method"], {}) | _printed_units(row) | names)
-    return layout.declared_sheet(settings, "comparators", tables, csv_rows)
+    sheet = Sheet(settings, "comparators", remarks=results.notes(), base=ours.label)
+    pairs = [(method, ours) for method in results.methods if method.learned and method is not ours]
+    _add_results(sheet, results, pairs, further=lambda method, _: _training_tokens(results, method))
+    for row in sheet.rows:
+        row |= _printed_units(row) | {"method": row["label"]}
+    return sheet
 
 
-def summary_with_tokens(results: Results, method: Method, decoding: str) -> Row:
-    """Return the in-domain results of a method as a row (:meth:`Results.summary`). The row of a trained method with
-    training metrics also has ``tokens``: millions of tokens generated in training, a mean over seeds. Those of a run
-    that diverged are counted up to its last validation. Raises TableError for a broken file of training metrics."""
-    row = results.summary(method, IN_DOMAIN, decoding)
-    if method.group != TRAINED:
-        return row
+def _training_tokens(results: Results, method: Method) -> Row:
+    """Return the column ``tokens``: millions of tokens generated in training, a mean over seeds. Those of a run that
+    diverged are counted up to its last validation. Empty for a method that is not trained, and without training
+    metrics. Raises TableError for a broken file of training metrics."""
     curves = read_curves(results.folder, method, ["accuracy"])  # they have the tokens at every validation
-    if not curves.runs:
-        return row
+    if method.group != TRAINED or not curves.runs:
+        return {}
     tokens_by_seed = np.nanmax(curves.values["tokens"], axis=1)  # they are counted up: the last value is the largest
-    return row | {"tokens": float(tokens_by_seed.mean()) / 1e6}
+    return {"tokens": float(tokens_by_seed.mean()) / 1e6}
 
 
 def _printed_units(row: Row) -> Row:
@@ -205,14 +206,11 @@ def sheet_frontier_parts(settings: Settings, folder: Path) -> Sheet:
     TableError for a broken file of training metrics."""
     # In-domain alone, without a label, since these tables do not name the data set.
     results = Results(settings, folder, methods.part_methods(settings), {IN_DOMAIN: ""})
-    tables, csv_rows = [], []
-    for decoding in results.decodings:
-        rows = [summary_with_tokens(results, method, decoding) | _exact_columns(results, method, decoding)
-                for method in results.methods]  # fmt: skip
-        tables.append(layout.table(settings, "frontier_parts.levels", rows, decoding, remarks=results.notes()))
-        csv_rows += [row | {"decoding": decoding, "variant": row["method"]} for row in rows]
-    tables.append(_grid_table(settings, folder))
-    return layout.declared_sheet(settings, "frontier_parts", tables, csv_rows)
+    sheet = Sheet(settings, "frontier_parts", remarks=results.notes())
+    _add_results(sheet, results, further=lambda method, decoding: (
+        _training_tokens(results, method) | _exact_columns(results, method, decoding)))  # fmt: skip
+    _add_grid(sheet, settings, folder)
+    return sheet
 
 
 def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
@@ -234,9 +232,9 @@ def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
     return {"exact": 100 * exact, "reading": 100 * (exact - own)}
 
 
-def _grid_table(settings: Settings, folder: Path) -> Table:
-    """Return the table of validation results by learning rate,: a row per training rule and learning
-    rate, a column per validated step. A value is 100 U / w, the utility in which a right diagnosis has the weight w
+def _add_grid(sheet: Sheet, settings: Settings, folder: Path) -> None:
+    """Add the table of validation results by learning rate: a row per training rule and learning rate, a column per
+    validated step. A value is 100 U / w, the utility in which a right diagnosis has the weight w
     (:data:`GRID_WEIGHT`), divided by w: the accuracy in % less what examinations cost. The best value of each rule is
     marked."""
     all_rows: list[Row] = []
@@ -258,5 +256,5 @@ def _grid_table(settings: Settings, folder: Path) -> Table:
         best = max(values_by_rule[row["label"]], default=math.inf)
         row |= {f"{step}_mark": "best" for step in all_steps if row.get(step) == best}
     columns = [Column(step, step, "100 U / w after so many iterations") for step in all_steps]
-    return layout.table(settings, "frontier_parts.grid", all_rows, columns=columns, weight=GRID_WEIGHT,
-                        validation_cases=settings.data.validation_cases)  # fmt: skip
+    validation_cases = settings.data.validation_cases
+    sheet.add("grid", all_rows, columns=columns, weight=GRID_WEIGHT, validation_cases=validation_cases)

@@ -2,6 +2,7 @@
 accuracy and cost alone do not. The paper's numbers are in a table of their own. The table of open cases, which are in
 none of the paper's benchmarks, has the same layout."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,10 @@ from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS, Metric
 from ..settings import Settings, SettingsError, model_of
 from ..settings.models import Prices
-from . import layout, methods, paper
+from . import methods, paper
 from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, main_methods, notices
 from .results import NotMeasured, Results, describe_changes, evaluations_of
-from .table import EMPTY, Column, Row, Sheet, Table, add_prefix
+from .table import EMPTY, Column, Row, Sheet, add_prefix, declared_columns
 
 # Metrics: those that the main table shows for every data set, and those whose differences between methods are shown.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
@@ -29,14 +30,17 @@ def sheet_main_table(settings: Settings, folder: Path) -> Sheet:
     the rows of :func:`long_rows`. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     methods = {method.name: method for method in results.methods}
-    tables = []
+    sheet = Sheet(settings, "main_table")
     for decoding in results.decodings:
-        tables.append(main_results_table(results, decoding))
-        tables += [_paired_table(results, methods[first], methods[second], decoding)
-                  for first, second in PAIRS if first in methods and second in methods]  # fmt: skip
-    tables += [interval_table(results, decoding) for decoding in results.decodings]
-    tables.append(_paper_table(settings, results.methods))
-    return layout.declared_sheet(settings, "main_table", tables, long_rows(results))
+        add_levels(sheet, results, decoding)
+        for first, second in PAIRS:
+            if first in methods and second in methods:
+                _add_pair(sheet, results, methods[first], methods[second], decoding)
+    for decoding in results.decodings:
+        _add_intervals(sheet, results, decoding)
+    _add_paper(sheet, results.methods)
+    sheet.rows += long_rows(results)
+    return sheet
 
 
 def column_groups(datasets: Mapping[str, str]) -> dict[str, str]:
@@ -48,23 +52,20 @@ def column_groups(datasets: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{label} ({domain(name)})" for name, label in datasets.items()} | {AVERAGE: "Average"}
 
 
-def main_results_table(results: Results, decoding: str, table: str = "main_table.levels", **words: Any) -> Table:
-    """Return the table of all methods in the paper's layout: accuracy, examinations and cost per data
-    set and on average; utility on average alone. Methods that cannot be run here are shown with the main decoding only.
-    ``table`` is the name of a declaration, and ``words`` are further words for it (:func:`~.layout.table`).
-    """
+def add_levels(sheet: Sheet, results: Results, decoding: str) -> None:
+    """Add the table of all methods in the paper's layout: accuracy, examinations and cost per data set and on average;
+    utility on average alone. Methods that cannot be run here are shown with the main decoding only."""
     is_main = decoding == results.decodings[0]
     rows = [_main_row(results, method, decoding) for method in results.methods if method.runs or is_main]
-    words |= {
+    words = legend_words(results) | {
         "missing": [f"{row['label']}, missing: {files}" for row in rows for files in row["missing"]],
         "main": " (main)" if is_main else "", "remarks": results.notes(),
         "measured": "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN),
         "utility": utility_formula(results.settings.utility), "notices": notices(results.settings),
     }  # fmt: skip
-    words |= legend_words(results)
     # The average also has the metrics that are only compared, such as utility.
     columns = _wide_columns(results.datasets, SHOWN, list(dict.fromkeys([*SHOWN, *COMPARED])))
-    return layout.table(results.settings, table, rows, decoding, columns, **words)
+    sheet.add("levels", rows, decoding, columns, **words)
 
 
 def _wide_columns(datasets: Mapping[str, str], metrics: Sequence[Metric], of_average: Sequence[Metric]) -> list[Column]:
@@ -95,22 +96,20 @@ def _main_row(results: Results, method: Method, decoding: str) -> Row:
     return row
 
 
-def _paired_table(results: Results, first: Method, second: Method, decoding: str) -> Table:
-    """Return the table of differences between two methods, first minus second,: a row per data set.
-    Holm's correction is over the McNemar tests of this table (data sets and seeds)."""
+def _add_pair(sheet: Sheet, results: Results, first: Method, second: Method, decoding: str) -> None:
+    """Add the table of differences between two methods, first minus second: a row per data set. Holm's correction is
+    over the McNemar tests of this table (data sets and seeds)."""
     pairs = [(first, second, dataset) for dataset in results.datasets]
     changes = results.compare_pairs(pairs, decoding)
-    return layout.table(
-        results.settings, "main_table.paired", changes, decoding, pair=f"{first.label} against {second.label}",
-        names=f"{first.name}_{second.name}", findings=describe_changes(changes, COMPARED),
-        judging=results.judging_notes(),
+    sheet.add(
+        "paired", changes, decoding, pair=f"{first.label} against {second.label}", names=f"{first.name}_{second.name}",
+        findings=describe_changes(changes, COMPARED), judging=results.judging_notes(),
     )  # fmt: skip
 
 
-def interval_table(results: Results, decoding: str, table: str = "main_table.intervals", **words: Any) -> Table:
-    """Return the table of what is behind each result: counts, 95% intervals over seeds and cases, and
-    deviation between seeds; a row per method and data set. ``table`` is the name of a declaration, and ``words`` are
-    further words for it (:func:`~.layout.table`)."""
+def _add_intervals(sheet: Sheet, results: Results, decoding: str) -> None:
+    """Add the table of what is behind each result: counts, 95% intervals over seeds and cases, and deviation between
+    seeds; a row per method and data set."""
     rows = []
     for method in results.methods:
         for dataset, dataset_label in results.datasets.items() if method.runs else ():
@@ -118,8 +117,8 @@ def interval_table(results: Results, decoding: str, table: str = "main_table.int
             if "reason" in row:  # it covers the column of data sets
                 row |= {"label": f"{method.label}, {dataset_label}"}
             rows.append(row)
-    words |= {"judging": results.judging_notes(), "resamples": results.settings.evaluation.bootstrap}
-    return layout.table(results.settings, table, rows, decoding, **words)
+    resamples = results.settings.evaluation.bootstrap
+    sheet.add("intervals", rows, decoding, judging=results.judging_notes(), resamples=resamples)
 
 
 def long_rows(results: Results) -> list[Row]:
@@ -139,9 +138,9 @@ def long_rows(results: Results) -> list[Row]:
     return rows
 
 
-def _paper_table(settings: Settings, methods: Sequence[Method]) -> Table:
-    """Return the table of the paper's results: a row per method of the paper. Its last column names
-    our counterpart, if that is run here."""
+def _add_paper(sheet: Sheet, methods: Sequence[Method]) -> None:
+    """Add the table of the paper's results: a row per method of the paper. Its last column names our counterpart, if
+    that is run here."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     rows: dict[str, Row] = {}
     for printed in paper.printed_rows("main_results.csv"):  # a row per method and data set
@@ -152,8 +151,7 @@ def _paper_table(settings: Settings, methods: Sequence[Method]) -> Table:
                 for figure, metric in paper.METRICS.items()}  # fmt: skip
     metrics = [METRICS[name] for name in paper.METRICS.values()]
     columns = _wide_columns({name: DATASETS[name] for name in AVERAGED}, metrics, metrics)
-    columns += layout.shared_columns("ours")
-    return layout.table(settings, "main_table.paper", list(rows.values()), columns=columns)
+    sheet.add("paper", list(rows.values()), columns=[*columns, *declared_columns(["ours"])])
 
 
 def legend_words(results: Results) -> dict[str, Any]:
@@ -180,14 +178,16 @@ def sheet_effort(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of each agent's calls, tokens and dollars per case, from the results in ``folder``.
     Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
-    tables = [effort_table(results, decoding) for decoding in results.decodings]
-    return layout.declared_sheet(settings, "effort", tables, [row for table in tables for row in table.rows])
+    sheet = Sheet(settings, "effort")
+    for decoding in results.decodings:
+        _add_effort(sheet, results, decoding)
+        sheet.rows += sheet.tables[-1].rows
+    return sheet
 
 
-def effort_table(results: Results, decoding: str, table: str = "effort.levels", **words: Any) -> Table:
-    """Return the table of calls, tokens and dollars per case: a row per agent and data set, and a row
-    with the reason for an agent that is not run. ``table`` is the name of a declaration, and ``words`` are further
-    words for it (:func:`~.layout.table`)."""
+def _add_effort(sheet: Sheet, results: Results, decoding: str) -> None:
+    """Add the table of calls, tokens and dollars per case: a row per agent and data set, and a row with the reason for
+    an agent that is not run."""
     rows, price_notes = [], []
     for method in results.methods:
         for dataset in results.datasets if method.runs else [""]:  # without runs, a single row with the reason
@@ -195,7 +195,7 @@ def effort_table(results: Results, decoding: str, table: str = "effort.levels", 
         if method.runs and (prices := _prices(results.settings, method)):
             price_notes.append(f"{method.label}: {prices.input:g} USD a million tokens asked, {prices.output:g} "
                                f"answered ({prices.source}, {prices.date}).")  # fmt: skip
-    return layout.table(results.settings, table, rows, decoding, prices=price_notes, **words)
+    sheet.add("effort", rows, decoding, prices=price_notes)
 
 
 def _effort_row(results: Results, method: Method, dataset: str, decoding: str) -> Row:
@@ -255,7 +255,8 @@ def sheet_open_cases(settings: Settings, folder: Path) -> Sheet:
     # The caption's words on the origin of the cases, in place of those of the benchmarks.
     how_many = "all cases" if most is None else f"up to {most} cases"
     mark = f"tier: {settings.tier} — {how_many} of each data set"
-    functions = {"levels": main_results_table, "intervals": interval_table, "effort": effort_table}
-    tables = [make(results, decoding, f"open_cases.{name}", mark=mark)
-              for name, make in functions.items() for decoding in results.decodings]  # fmt: skip
-    return layout.declared_sheet(settings, "open_cases", tables, long_rows(results), f"Open cases ({mark})")
+    sheet = Sheet(settings, "open_cases", mark=mark)
+    for add_table, decoding in itertools.product((add_levels, _add_intervals, _add_effort), results.decodings):
+        add_table(sheet, results, decoding)
+    sheet.rows += long_rows(results)
+    return sheet

@@ -16,18 +16,19 @@ from typing import Any
 from urllib.parse import urlencode
 
 from .. import escape
+from ..evaluation.metrics import ACCURACY, AEC, UTILITY
 from ..files import write_text
 from ..job import Job, PageEntry
 from ..records import KEY_TAG
 from ..settings import Settings
-from . import layout, methods, templates
+from . import methods, templates
 from .data_card import FEWEST_PATIENTS
 from .documents import render
 from .ledger.page import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
 from .provenance import check_tier, read_record
-from .results import ACCURACY, AEC, UTILITY, Results, difference_text
-from .table import Row, Table
+from .results import Results, difference_text
+from .table import Row, Sheet, Table
 
 # The methods with which ours is compared on top of the page; and the data sets on which they are compared, with their
 # labels (``average`` is the average over data sets).
@@ -222,9 +223,10 @@ def headline(results: Results, decoding: str) -> tuple[list[Row], list[Table]]:
     for (place, rival), change in zip(pairs, changes, strict=True):
         change |= _answer(results, rival, change)
         change |= {"label": f"{change['label']} − {change['second']}", "heading": PLACES[place]}
-    tables = {"levels": levels, "changes": changes}
-    return changes, [layout.table(results.settings, f"report_page.{name}", rows, remarks=results.divergence_notes())
-                     for name, rows in tables.items()]  # fmt: skip
+    sheet = Sheet(results.settings, "report_page", remarks=results.divergence_notes())
+    sheet.add("levels", levels)
+    sheet.add("changes", changes)
+    return changes, sheet.tables
 
 
 def _answer(results: Results, rival: Method, change: Row) -> dict[str, str]:

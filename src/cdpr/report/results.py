@@ -27,10 +27,6 @@ from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, page_methods,
 from .provenance import check_prices, check_provenance, check_training, read_record
 from .table import EMPTY, Row, Runs, interval, number
 
-# Metrics of the in-domain tables. AEN and AEC: average examination number, and average examination cost, per case.
-# N_na: requests without a result.
-IN_DOMAIN_METRICS = tuple(METRICS[name] for name in ("accuracy", "aen", "aec", "n_na", "utility"))
-ACCURACY, AEN, AEC, N_NA, UTILITY = IN_DOMAIN_METRICS
 # A trained policy that orders fewer examinations than this per case, on average, has stopped ordering them.
 LEAST_EXAMINATIONS = 0.1
 

@@ -8,14 +8,12 @@ says so.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..cases import CaseRecord, iterate_records
 from ..costs.price import whole_record_usd
 from ..evaluation.metrics import EvaluationError
 from ..seeding import derive_seed
 from ..settings import Settings, seeds_of_runs
-from . import layout
 from .methods import IN_DOMAIN, Method, main_methods, source_of
 from .results import NotMeasured, Results
 from .table import Row, Sheet
@@ -35,21 +33,21 @@ def sheet_sample_case(settings: Settings, folder: Path) -> Sheet:
 
     Missing evaluations are named. Raises as :func:`choose_case` and :class:`Results`.
     """
+    sheet = Sheet(settings, "sample_case", source=source_of(settings, IN_DOMAIN).label, seed=settings.evaluation.seed)
     try:
         case, test_cases = choose_case(settings, folder / "cases" / f"{IN_DOMAIN}.jsonl")
     except NotMeasured as error:
         row = {"part": "case", "name": "Sample case", "text": error.reason, "reason": error.reason}
-        hidden = layout.table(settings, "sample_case.hidden", [row])
-        return layout.declared_sheet(settings, "sample_case", [hidden], [row])
+        sheet.add("hidden", [row])
+        sheet.rows.append(row)
+        return sheet
     agents = list(agent_rows(settings, case, folder))
     tables = {"case": case_rows(case, test_cases), "examinations": examination_rows(case), "agents": agents}
-    words: dict[str, Any] = {
-        "source": source_of(settings, IN_DOMAIN).label, "seed": settings.evaluation.seed,
-        "broken": [f"{row['status']}; it is shown with the weights before." for row in agents if row.get("status")],
-    }  # fmt: skip
-    decoding = settings.evaluation.decodings[0]
-    shown = [layout.table(settings, f"sample_case.{name}", rows, decoding, **words) for name, rows in tables.items()]
-    return layout.declared_sheet(settings, "sample_case", shown, [row for rows in tables.values() for row in rows])
+    broken = [f"{row['status']}; it is shown with the weights before." for row in agents if row.get("status")]
+    for name, rows in tables.items():
+        sheet.add(name, rows, settings.evaluation.decodings[0], broken=broken)
+        sheet.rows += rows
+    return sheet
 
 
 def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:

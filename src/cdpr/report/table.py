@@ -1,21 +1,24 @@
-"""A table with columns, rows, caption and notes, written as CSV (plain values), Markdown and LaTeX (booktabs).
+"""Tables as ``tables.yaml`` declares them, written as CSV (plain values), Markdown and LaTeX (booktabs).
 
 The HTML page shows the same cells (``report/templates/parts.html``). A row is a dict of values by column key, so a
 missing value leaves only its own cell empty.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import groupby
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
 from .. import escape
-from ..files import write_text
+from ..evaluation.metrics import IN_DOMAIN_METRICS, METRICS
+from ..files import parse_yaml, shipped_text, write_text
+from ..settings import Settings
 from . import table_templates
+from .methods import tier_mark
 
 # Why a cell is emphasised: best or second best of its column, or a difference that is clearly better or worse
 # (shown on the HTML page alone).
@@ -90,7 +93,7 @@ class Table:
 
     def lines(self) -> Iterator[str | Row]:
         """Yield the rows in order, and before each block of rows its heading as a text."""
-        for heading, rows in groupby(self.rows, lambda row: row.get(self.by)):
+        for heading, rows in itertools.groupby(self.rows, lambda row: row.get(self.by)):
             if heading:
                 yield heading
             yield from rows
@@ -99,7 +102,7 @@ class Table:
         """Return the headers above neighbouring columns of one group, as (text, number of the first column from 1,
         number of columns). Columns without a group have an empty text."""
         groups, first = [], 1
-        for text, columns in groupby(self.columns, lambda column: column.group):
+        for text, columns in itertools.groupby(self.columns, lambda column: column.group):
             count = len(list(columns))
             groups.append((text, first, count))
             first += count
@@ -151,26 +154,129 @@ class Table:
         return marks
 
 
-@dataclass(frozen=True)
 class Sheet:
-    """Tables that are written together, below a title.
+    """Tables that are written together, and the same results as plain numbers for a CSV. ``tables.yaml`` declares them
+    under the name of a ``group``.
 
-    The CSV holds the columns ``keys`` of ``rows``: the same results as plain numbers, rounded to ``decimals``.
+    ``words`` fill the braces of its declarations, beside the words that all declarations can use. ``tables`` begins
+    empty, and so does ``rows``, those of the CSV, whose columns the group declares too.
     """
 
-    title: str
-    tables: Sequence[Table]
-    rows: Sequence[Row]
-    keys: Sequence[str]
-    decimals: int = 6
+    def __init__(self, settings: Settings, group: str, **words: Any):
+        self.declared = declarations()[group]
+        mark = tier_mark(settings)
+        self.words: dict[str, Any] = {
+            "mark": mark, "Mark": mark[0].upper() + mark[1:], "cost_unit": f"{settings.utility.cost_unit_usd:g}",
+            "warning": "" if settings.tier == "paper" else "; not comparable with the synthetic tier",
+        } | words  # fmt: skip
+        self.tables: list[Table] = []
+        self.rows: list[Row] = []
+
+    def add(
+        self, name: str, rows: Sequence[Row], decoding: str = "", columns: Sequence[Column] = (), **words: Any
+    ) -> None:
+        """Add a table of these rows as the group declares it under ``name``, such as ``levels``.
+
+        ``columns`` are added after the declared ones, and ``decoding`` is that of the results. The braces of heading,
+        caption, label and notes are filled by ``words``, by those of the sheet, and by the texts that ``tables.yaml``
+        declares as ``words`` for several tables. Of the notes
+
+        - one that is only ``{word}``, where the word is a list, becomes a note for each item of the list;
+        - one with ``if`` is left out where the word that ``if`` names is empty or zero;
+        - an empty one is left out.
+        """
+        declared = self.declared[name]
+        words = self.words | {"decoding": decoding, "Decoding": decoding.capitalize()} | words
+        words |= {word: text.format(**words) for word, text in declarations()["words"].items()}
+        heading, caption, label = (declared.get(field, "").format(**words) for field in ("heading", "caption", "label"))
+        all_columns = [*declared_columns(declared.get("columns", ()), words), *columns]
+        notes: list[str] = []
+        for note in declared.get("notes", ()):
+            if isinstance(note, dict):
+                note = note["text"] if words[note["if"]] else ""
+            value = words.get(note.strip("{}"))  # found only where the whole note is one word in braces
+            notes += value if isinstance(value, list) else [note.format(**words)]
+        options = {name: declared[name] for name in ("by", "wide", "long") if name in declared}
+        self.tables.append(Table(all_columns, rows, caption, notes=[note for note in notes if note],
+                                 label=f"tab:{label}" if label else "", heading=heading, **options))  # fmt: skip
 
     def write(self, out: Mapping[str, Path]) -> None:
         """Write the sheet to the paths ``out["csv"]``, ``out["md"]`` and, where LaTeX is wanted, ``out["tex"]``."""
-        write_text(out["csv"], to_csv(self.rows, self.keys, self.decimals))
-        write_text(out["md"], markdown_page(self.title, self.tables))
+        keys = csv_columns(self.declared["csv"])
+        write_text(out["csv"], to_csv(self.rows, keys, self.declared.get("decimals", 6)))
+        write_text(out["md"], self.markdown())
         if "tex" in out:
             latex = "\n".join(map(to_latex, self.tables))
             write_text(out["tex"], f"% needs \\usepackage{{booktabs,longtable}}\n{latex}")
+
+    def markdown(self) -> str:
+        """Return a page as Markdown: the title, then each of the tables below its heading."""
+        title = f"{self.declared['title'].format(**self.words)} ({self.words['mark']})"
+        page = f"# {escape.markdown(title)}\n"
+        for table in self.tables:
+            page += f"\n## {escape.markdown(table.heading)}\n\n" + to_markdown(table)
+        return page
+
+
+@cache
+def declarations() -> dict[str, Any]:
+    """Read ``tables.yaml``: the declarations of tables, by group and by the name of the table."""
+    return parse_yaml(shipped_text(__package__, "tables.yaml"))
+
+
+def declared_columns(entries: Iterable[str | dict[str, Any]], words: Mapping[str, Any] | None = None) -> list[Column]:
+    """Return the columns that the ``entries`` of a declaration declare: for a name, the shared column of this name; for
+    ``{metrics: ...}``, a column per metric; for the fields of a column, this column. ``words`` fill the braces of its
+    header."""
+    columns: list[Column] = []
+    for entry in entries:
+        fields = declarations()["columns"][entry] if isinstance(entry, str) else entry
+        if "metrics" in fields:
+            columns += _metric_columns(**fields)
+        else:
+            columns.append(Column(**fields | {"header": fields["header"].format(**words or {})}))
+    return columns
+
+
+def _metric_columns(
+    metrics: str | Sequence[str], prefix: str = "", short: bool = False, marked: int = 0
+) -> Iterator[Column]:
+    """Yield a column per metric that shows its mean with its 95% interval. ``metrics`` are their names
+    (:func:`_metric_names`).
+
+    With a ``prefix`` (``Δ``), which is put before the headers, the columns show differences, with their signs.
+    ``short`` takes the short headers of the main table. ``marked`` is how many of the best values are marked.
+    """
+    for metric in (METRICS[name] for name in _metric_names(metrics)):
+        header = metric.short if short and metric.short else metric.header
+        yield Column(metric.name, f"{prefix}{header} [95%]", decimals=metric.decimals, factor=metric.factor,
+                     signed=bool(prefix), interval=True, marked=marked,
+                     higher_is_better=metric.higher_is_better)  # fmt: skip
+
+
+def _metric_names(names: str | Sequence[str]) -> Sequence[str]:
+    """Return names of metrics. A declaration lists them, or has a word in their place: ``all``; ``in_domain`` for the
+    metrics of the in-domain tables; ``compared`` for the metrics of which the main table shows differences between
+    methods."""
+    if not isinstance(names, str):
+        return names
+    compared = [metric.name for metric in METRICS.values() if metric.compared]
+    in_domain = [metric.name for metric in IN_DOMAIN_METRICS]
+    return {"all": list(METRICS), "in_domain": in_domain, "compared": compared}[names]
+
+
+def csv_columns(declared: Iterable[str | dict[str, Any]]) -> list[str]:
+    """Return the columns of a CSV, each ``declared`` by its name; or as ``{estimates: ..., prefix: ...}`` for mean,
+    both ends of the interval and deviation between seeds (``utility``, ``utility_low``, ``utility_high``,
+    ``utility_seed_sd``) of each of the ``estimates``, whose names get the ``prefix``."""
+    keys: list[str] = []
+    for column in declared:
+        if isinstance(column, str):
+            keys.append(column)
+        else:
+            names = itertools.product(_metric_names(column["estimates"]), ("", "_low", "_high", "_seed_sd"))
+            keys += [f"{column.get('prefix', '')}{name}{end}" for name, end in names]
+    return keys
 
 
 def to_csv(rows: Iterable[Row], keys: Sequence[str], decimals: int = 6) -> str:
@@ -228,11 +334,3 @@ def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
     rounded = round(float(value), decimals) + 0.0  # -0.0 + 0.0 is 0.0
     sign = "+" if signed and rounded else ""  # the format of numbers with both signs; zero has none
     return f"{rounded:{sign}.{decimals}f}"
-
-
-def markdown_page(title: str, tables: Iterable[Table]) -> str:
-    """Return a page as Markdown: its title, then each of the tables below its heading."""
-    page = f"# {escape.markdown(title)}\n"
-    for table in tables:
-        page += f"\n## {escape.markdown(table.heading)}\n\n" + to_markdown(table)
-    return page

@@ -16,12 +16,11 @@ from ..cases.patterns import Patterns
 from ..costs.price import price_of
 from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, Trajectory, run_episodes
 from ..environment.once import gather_all
-from ..environment.opening import check_judges, open_environment
+from ..environment.opening import check_models, open_environment
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, parse_action, render_action
 from ..evaluation.row import public_text, state_after
 from ..files import parse_yaml, shipped_text
 from ..job import Job
-from ..llm.guard import disclosure_tags
 from ..llm.types import CASE, SYSTEM
 from ..seeding import derive_seed
 from ..settings import AgentEntry, Settings, model_of
@@ -63,8 +62,7 @@ def open_agent(settings: Settings, job: Job, dataset: str, credentialed: bool) -
     run = job.options["run"]
     SYSTEM.set(run)
     spec = model_spec(settings, agent_entry(settings, run), job.inputs.get("policy"), credentialed=credentialed)
-    disclosures = [spec.check(dataset) if spec else None, *check_judges(settings, dataset, credentialed=credentialed)]
-    job.tags.update(disclosure_tags(disclosures))
+    job.tags.update(check_models(settings, dataset, spec, credentialed=credentialed))
     environment = open_environment(settings, credentialed=credentialed)
     return environment, build_agent(settings, run, spec, 0.0, dataset)  # 0.0: greedy
 

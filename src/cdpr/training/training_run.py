@@ -13,11 +13,10 @@ from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
 from ..credit.scores import summarise_episodes, verdicts
 from ..environment import DiagnosticEnvironment, PromptBuilder, Trajectory
-from ..environment.opening import check_judges, open_environment
+from ..environment.opening import check_models, open_environment
 from ..files import write_gz
 from ..job import Job
-from ..llm import Model
-from ..llm.guard import check_disclosure, disclosure_tags
+from ..llm import Model, ModelSpec
 from ..llm.tokenizer import ChatTokenizer
 from ..metrics_log import MetricsLog, read_metrics, split_times
 from ..seeding import derive_seed
@@ -69,11 +68,10 @@ class TrainingRun:
         """Check the servers of judge, matcher and frozen policy before the training starts. Returns tags for
         ``run.json`` that name the servers which get credentialed text (clinical text under a data use agreement).
         Raises SettingsError where a server cannot be used, GovernanceError where it must not get credentialed text."""
-        servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
-        url = self.settings.training.verl.frozen.url
-        if url and uses_frozen_policy(self.settings):
-            return disclosure_tags([check_disclosure(url, self.credentialed, self.settings.governance), *servers])
-        return disclosure_tags(servers)
+        frozen = None
+        if self.settings.training.verl.frozen.url and uses_frozen_policy(self.settings):
+            frozen = ModelSpec.of_frozen_server(self.settings, credentialed=self.credentialed)
+        return check_models(self.settings, self.train[0].dataset, frozen, credentialed=self.credentialed)
 
     def count_cut_prompts(self, job: Job) -> None:
         """Count the cases that lose text because their first prompt exceeds ``policy.max_prompt_tokens``

@@ -10,10 +10,9 @@ from pydantic_core import to_json
 from ...files import write_text
 from ...job import Job
 from ...settings import Settings
-from .. import layout
 from ..methods import notices, tier_mark
 from ..provenance import ProvenanceError, check_tier
-from ..table import Row, Sheet, interval, markdown_page
+from ..table import Row, Sheet, declarations, interval
 from .claims import Claim, read_claims, validator
 from .evidence import Evidence
 from .judge import judge
@@ -39,12 +38,11 @@ def write_claims(settings: Settings, job: Job) -> None:
     timed = [claim for claim in claims if claim.get("by") == "seconds"]
     ledger = make_ledger(settings, results, claims, timed)
     sheet = _ledger_sheet(settings, ledger)
-    timed_rows = [claim_row(claim) for claim in make_ledger(settings, results, timed)["claims"]]
-    time = markdown_page(f"The paper's claims about training time ({ledger['marks']})",
-                         [layout.table(settings, "claims.time", timed_rows)])  # fmt: skip
+    time = Sheet(settings, "claims_of_time")
+    time.add("judged", [claim_row(claim) for claim in make_ledger(settings, results, timed)["claims"]])
     sheet.write({form: job.out[form] for form in ("md", "csv")})
     write_text(job.out["json"], to_json(ledger, indent=1).decode() + "\n")
-    write_text(job.out["time"], time)
+    write_text(job.out["time"], time.markdown())
     counts = ledger["counts"]
     job.metrics.update({f"claims/{name.replace(' ', '_')}": count for name, count in counts.items()})
     print(f"{ledger['headline']}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
@@ -61,7 +59,7 @@ def make_ledger(
     return {
         "tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding,
         "judges": evidence.judging_notes(), "headline": headline, "counts": counts,
-        "claims": [{name: claim[name] for name in layout.csv_columns("claims")} for claim in judged],
+        "claims": [{name: claim[name] for name in declarations()["claims"]["csv"]} for claim in judged],
     }  # fmt: skip
 
 
@@ -107,16 +105,15 @@ def claim_row(claim: Row) -> Row:
 def _ledger_sheet(settings: Settings, ledger: Ledger) -> Sheet:
     """Return the page ``claims.md``: numbers of claims by verdict, headline claims, undecidable claims, then all claims
     by their place in the paper."""
-    rows = [claim_row(claim) for claim in ledger["claims"]]
+    sheet = Sheet(settings, "claims", headline=ledger["headline"], judges=ledger["judges"], notices=notices(settings))
     counts = [{"verdict": name, "means": name, "claims": count} for name, count in ledger["counts"].items()]
-    counted = layout.table(
-        settings, "claims.counts", counts, ledger["decoding"], headline=ledger["headline"], judges=ledger["judges"],
-        notices=notices(settings),
-    )  # fmt: skip
-    shown = {"Headline claims": [row for row in rows if row["headline"]]}
-    for row in rows:
-        shown.setdefault(row["place"], []).append(row)
-    first, *others = (layout.table(settings, "claims.judged", shown[place], place=place) for place in shown)
-    undecidable = [row for row in rows if row["kind"] == UNDECIDABLE]
-    tables = [counted, first, layout.table(settings, "claims.undecidable", undecidable), *others]
-    return layout.declared_sheet(settings, "claims", tables, rows)
+    sheet.add("counts", counts, ledger["decoding"])
+    sheet.rows += [claim_row(claim) for claim in ledger["claims"]]
+    sheet.add("judged", [row for row in sheet.rows if row["headline"]], place="Headline claims")
+    sheet.add("undecidable", [row for row in sheet.rows if row["kind"] == UNDECIDABLE])
+    by_place: dict[str, list[Row]] = {}
+    for row in sheet.rows:
+        by_place.setdefault(row["place"], []).append(row)
+    for place, rows in by_place.items():
+        sheet.add("judged", rows, place=place)
+    return sheet

@@ -24,9 +24,9 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from ...cases import CaseRecord
 from ...environment import State, Trajectory, Turn, case_seed, run_episode
-from ...llm import ModelFailure, ModelSpec, open_model
+from ...llm import ModelFailure
 from ...llm.guard import is_local
-from ...llm.rollout_server import CONVERSATION
+from ...llm.rollout_server import CONVERSATION, RolloutServer
 from ...metrics_log import MetricsLog
 from ..algorithm import GroupAdvantages, check_finite, credit_record, open_algorithm, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED, TrainingRun
@@ -64,8 +64,7 @@ class DiagnosticLoop(AgentLoopBase):
         run = read_session(self.data_config.cdpr_session).run
         cases = getattr(run, row["part"])  # ``run.train`` or ``run.validation``
         case = cases[int(row["case_index"])]
-        spec = ModelSpec.of_rollouts(run.settings)
-        model: Any = open_model(spec, client=self.server_manager, tokenizer=run.tokenizer)
+        model = RolloutServer(self.server_manager, run.tokenizer, run.settings.training.verl.server)
         if row["part"] == "validation":
             agent, seed = run.make_agent(model, temperature=0.0), case_seed(VALIDATION_SEED, case)
         else:

@@ -19,6 +19,7 @@ from ...cases import iterate_records
 from ...environment import Turn
 from ...files import write_bytes, write_text
 from ...llm import ModelSpec, open_model
+from ...llm.rollout_server import RolloutServer
 from ...settings import Settings
 from ..algorithm import Context
 from ..torch.weights import load_model
@@ -66,25 +67,25 @@ class Session:
         rollout servers, whose attribute ``frozen`` is that of the server of the frozen policy (None: there is none)."""
         run = self.run
 
-        def make_agent(spec: ModelSpec, **server: Any) -> PolicyAgent:
-            """Make an agent that acts by the model ``spec`` on a server."""
-            return run.make_agent(open_model(spec, tokenizer=run.tokenizer, **server))
+        def make_agent(client: Any) -> PolicyAgent:
+            """Make an agent that acts by the rollout servers of verl's ``client``."""
+            return run.make_agent(RolloutServer(client, run.tokenizer, run.settings.training.verl.server))
 
         def load_frozen_policy() -> PolicyAgent:
             """Make an agent that acts by the frozen initial policy on its server: the server at the address in the
             settings, or the one that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
-                return make_agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
-            return make_agent(ModelSpec.of_rollouts(run.settings), client=client.frozen)
+                spec = ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed)
+                return run.make_agent(open_model(spec, tokenizer=run.tokenizer))
+            return make_agent(client.frozen)
 
         def load_initial_model() -> torch.nn.Module:
             """Load a new model with the initial weights in this process: on a GPU where it sees one."""
             device = "cuda" if torch.cuda.is_available() else "cpu"
             return load_model(run.policy, device, run.settings.policy.model == "tiny")
 
-        policy = make_agent(ModelSpec.of_rollouts(run.settings), client=client)
         return Context(
-            run.settings, run.environment, policy, load_frozen_policy, run.seed, run.train, run.steps,
+            run.settings, run.environment, make_agent(client), load_frozen_policy, run.seed, run.train, run.steps,
             load_initial_model,
         )  # fmt: skip
 
