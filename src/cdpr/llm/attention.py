@@ -19,7 +19,6 @@ from .prefix_cache import PrefixCache
 from .transformer import Transformer
 
 _MOST_SCORES = 2**20  # attention scores that a prefill computes at a time, so that they fit into the processor's cache
-_MOST_KEYS = 2**18  # elements of the keys that a decoding step on a CPU reads at a time, so that its cache holds them
 _LARGEST_RATIO = 1.25  # ratio of most to fewest new tokens up to which prompts are padded together
 # Where a smaller share of the prompts still has unfinished completions, the keys and values of the other prompts are
 # dropped. That saves computation but costs a copy.
@@ -239,16 +238,9 @@ class Branches:
             # `advance` has made room for the new token behind the others.
             cached[:, :, -1] = new.view(cells, cached.shape[1], -1)
         query = query.view(len(self.prompts), self.width, -1)
-        keys, values, bias = self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias
-        # The number of prompts at a time: on a CPU so few that their keys stay in its cache, else all.
-        step = max(1, _MOST_KEYS // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
-        parts = []
-        for start in range(0, len(keys), step):
-            some = slice(start, start + step)
-            part_own = [cached[start * self.width : (start + step) * self.width] for cached in own]
-            parts.append(_attend(query[some], keys[some], values[some], bias[some], part_own))
+        out = _attend(query, self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias, own)
         # Back to one row per branch, and as many rows of padding as before.
-        return torch.cat(parts).view(cells, -1).index_select(0, self._scatter)
+        return out.view(cells, -1).index_select(0, self._scatter)
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
         """Copy the keys and values of sampled tokens into the prefix cache ``pool``. The arrays (int ``[tokens]``) have
