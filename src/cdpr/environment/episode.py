@@ -92,14 +92,12 @@ class DiagnosticEnvironment:
     def __init__(
         self, settings: EnvironmentSettings, judge: TableJudge | None = None, matcher: TableMatcher | None = None
     ) -> None:
-        """Start with all counts of ``calls`` at 0. The attribute ``counters`` of judge and matcher lists the kinds of
-        their answers that are counted, such as ``model``."""
+        """Start with all counts of ``calls`` at 0. The attribute ``counters`` of judge and matcher lists the names of
+        the counts for kinds of their answers, such as ``judge_model``."""
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
-        names = [f"judge_{name}" for name in self.judge.counters]
-        names += [f"matcher_{name}" for name in self.matcher.counters]
-        self.calls = Counter(dict.fromkeys([*names, "matcher", "judge"], 0))
+        self.calls = Counter(dict.fromkeys([*self.judge.counters, *self.matcher.counters, "matcher", "judge"], 0))
 
     def initial(self, case: CaseRecord) -> State:
         """The first state of an episode, s_0: the presentation of the case, without any result."""
@@ -144,7 +142,7 @@ class DiagnosticEnvironment:
         price exceeds the rest of the budget, else ``result`` with the text and the US dollars charged. Examinations
         that are billed together are charged once per case."""
         keys, source = self.matcher.match(name, state.case.key_pertinent_results_dict)
-        self._count("matcher", self.matcher, source)
+        self._count("matcher", f"matcher_{source}")
         if not keys:
             return Observation("unavailable")
         # Several keys are spellings or parts of one examination: each request gives the next one.
@@ -177,14 +175,12 @@ class DiagnosticEnvironment:
         counted in ``calls``. Raises LookupError where a model judges and :meth:`respond` has not requested its
         answer."""
         verdict = self.judge.verdict(diagnosis, truth)
-        self._count("judge", self.judge, verdict.by, "several" if verdict.several else "")
+        self._count("judge", f"judge_{verdict.by}", "judge_several" if verdict.several else "")
         return verdict.correct
 
-    def _count(self, name: str, judging: TableJudge | TableMatcher, *sources: str) -> None:
-        """Count one call of ``judging``, a judge or matcher, in ``calls`` under its ``name`` (``judge`` or
-        ``matcher``). ``sources`` are kinds of its answer, such as ``model`` (empty: none); a kind that
-        ``judging.counters`` lists is counted too, as ``judge_model`` for example."""
-        self.calls.update([name, *(f"{name}_{source}" for source in sources if source in judging.counters)])
+    def _count(self, *names: str) -> None:
+        """Count one call of the judge or of the matcher in ``calls``: under each of ``names`` that is counted."""
+        self.calls.update(name for name in names if name in self.calls)
 
     def _cut_result(self, state: State, key: str) -> str:
         """The text of the result ``key`` as agents see it. A text that is longer than

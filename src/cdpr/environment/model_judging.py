@@ -67,7 +67,7 @@ class ModelJudge(TableJudge):
     diagnoses the first is judged.
     """
 
-    counters = ("model", "invalid", "several")
+    counters = ("judge_model", "judge_invalid", "judge_several")
 
     def __init__(self, model: Model, asker: str = "judge", tables_first: bool = True) -> None:
         """Read the rules of the judge from the file ``prompts/judge.txt``. ``asker`` names the judge in recordings and
@@ -108,7 +108,7 @@ class ModelMatcher(TableMatcher):
     on record, never a result. An answer that is neither such a name nor ``NO_MATCH`` counts as ``invalid`` and matches
     nothing."""
 
-    counters = ("model", "invalid")
+    counters = ("matcher_model", "matcher_invalid")
 
     def __init__(self, model: Model, fuzzy_cutoff: float) -> None:
         """Read the rules of the matcher from the file ``prompts/matcher.txt``. ``fuzzy_cutoff`` (0 to 100) is the least

@@ -40,7 +40,7 @@ class TableJudge:
     """Judges by tables of names whether a predicted diagnosis is the true one. Equal questions have equal answers.
 
     Subclasses can ask a model. ``counters`` lists the kinds of verdicts that the environment counts: none here, in a
-    subclass ``model`` and ``invalid`` (:attr:`Verdict.by`), and ``several``.
+    subclass ``judge_model`` and ``judge_invalid`` (:attr:`Verdict.by`), and ``judge_several``.
     """
 
     counters: ClassVar[tuple[str, ...]] = ()
@@ -122,7 +122,8 @@ Source = Literal["table", "model", "invalid"]
 
 class TableMatcher:
     """Matches a request with the examinations of a record by tables of names. Equal requests have equal matches.
-    Subclasses can ask a model. ``counters`` lists the sources (:data:`Source`) that the environment counts, none here.
+    Subclasses can ask a model. ``counters`` lists the sources (:data:`Source`) that the environment counts: none here,
+    in a subclass ``matcher_model`` and ``matcher_invalid``.
 
     Tries in this order: exact spelling; the same examination in other words; an examination that reports the requested
     one or is a part of it; imaging of the same region; near-identical spelling; an entry for the whole kind
