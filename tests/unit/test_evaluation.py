@@ -101,7 +101,7 @@ def test_the_record_holds_means_of_every_decoding(server, cases, tmp_path):
     line = f'mine: {{label: Mine, group: open, model: "{server.url}", served_as: m}}'
     few = [*read_cases(cases, limit=3), *read_cases(cases, limit=1)]
     few[-1] = few[-1].model_copy(update={"note_id": "T-9", "key_pertinent_results_dict": {}})  # whose CT is unavailable
-    _, means = evaluate(with_lines(tmp_path, line), "mine", few, tmp_path / "rows.jsonl", tmp_path / "state")
+    means, _ = evaluate(with_lines(tmp_path, line), "mine", few, tmp_path / "rows.jsonl", tmp_path / "state")
     expected = {"accuracy": 0.75, "aen": (3 + 7) / 4, "aec": 0.75 * 297.26, "n_na": 7 / 4,
                 "utility": (3 * (1 - 0.05 - 0.02 * 297.26) - 7 * 0.1) / 4}  # fmt: skip
     for decoding in ("greedy", "sampled"):

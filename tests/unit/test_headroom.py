@@ -150,10 +150,10 @@ def test_variances_are_those_of_pairs_of_workups():
 def test_whoever_reads_by_the_posterior_makes_no_reading_errors(cases, references, tmp_path):
     write_records(tmp_path / "cases.jsonl", cases)
     best, none = references
-    exact = exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", best)
     frames = [frame(best), frame(none)]
+    exact = exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", frames[0])
     assert exact == measure_headroom(*frames, SETTINGS.utility, exact, frames)["accuracy"]
-    assert exact > exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", none) + 0.1
+    assert exact > exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", frames[1]) + 0.1
 
     misread = frame([row.model_copy(update={"correct": False}) for row in best])
     found = measure_headroom(misread, frame(none), SETTINGS.utility, exact, frames)

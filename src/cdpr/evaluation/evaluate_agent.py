@@ -36,25 +36,14 @@ _LOGGED = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "n_na": 
 
 
 def evaluate_agent(settings: Settings, job: Job) -> None:
-    """Stage ``evaluate_agent``: evaluate an agent on a benchmark. The job's tags record the machines to which text of
-    credentialed cases (under a data use agreement) was sent, the names under which servers answered if they were not
-    the requested ones, and failures of judges."""
+    """Stage ``evaluate_agent``: evaluate an agent on a benchmark (:func:`evaluate`)."""
     run, policy = job.options["run"], job.inputs.get("policy")
     # Of a data set of open cases only the first cases are evaluated.
     limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
     cases = read_cases(job.inputs["cases"], limit=limit)
-    dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
-    spec = model_spec(settings, agent_entry(settings, run), policy, job.server, credentialed=credentialed)
-    disclosures = check_models(settings, dataset, spec, (*DECIDING, *SECOND), credentialed=credentialed)
-    rows, metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
+    metrics, tags = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
     job.metrics.update(metrics)
-    job.tags.update(disclosures)
-    answered = {name for row in rows for name in row.models or ()}
-    if spec and (others := sorted(name for name in answered if not is_same_model(spec.name, name))):
-        job.tags["answered_as"] = ", ".join(others)
-        print(f"{run}: WARNING: {spec.name} was requested, but the server answered as {job.tags['answered_as']}")
-    if failures := failures_of_judges(rows):
-        job.tags["judging"] = failures
+    job.tags.update(tags)
     figures = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
     print(f"{run} on {job.options['dataset']}: {figures}")
 
@@ -71,21 +60,23 @@ def read_cases(path: Path, split: str = "test", limit: int | None = None) -> lis
 def evaluate(
     settings: Settings, run: str, cases: Sequence[CaseRecord], out: Path, state: Path, policy: Path | None = None,
     server: Any = None,
-) -> tuple[list[EvaluationRow], dict[str, float]]:  # fmt: skip
-    """Evaluate one run and write its rows, one per decoding and case, to the file ``out``. Returns the rows and the
-    metrics by name.
+) -> tuple[dict[str, float], dict[str, str]]:  # fmt: skip
+    """Evaluate one run and write its rows, one per decoding and case, to the file ``out``. Returns metrics and tags of
+    the job, by name.
 
     The metrics ``<decoding>/<name>`` are means over the cases, such as ``greedy/accuracy``; the names are ``accuracy``,
     ``aec`` (US dollars), ``aen`` (requests, as AEN in tables), ``n_na`` (unavailable or invalid requests) and
     ``utility``. ``cases`` is the number of cases; ``seconds`` and ``retries`` (repeated requests to models) are those
-    of this call alone. Printed are a progress bar, and warnings of unanswered calls, cut prompts, cut results and
-    failures of judges.
+    of this call alone. The tags record the machines to which text of credentialed cases (under a data use agreement)
+    was sent, the names under which servers answered if they were not the requested ones, and failures of judges.
+    Printed are a progress bar, and warnings of other models, unanswered calls, cut prompts, cut results and failures of
+    judges.
 
     ``policy`` is the folder of the run's own policy, where it has one. ``server`` is the
     :class:`~cdpr.llm.own_server.OwnServer` that the job started for the run's model, or None. Rows are saved under
     ``state`` batch by batch, and an interrupted evaluation resumes after the last complete batch; they stay there. The
     agent's caches are cleared before every batch, so that a resumption changes no result. Raises as
-    :func:`~cdpr.agents.build.build_agent`.
+    :func:`~cdpr.agents.build.build_agent`, and GovernanceError where the agreement forbids a model that acts or judges.
     """
     # Open the environment with its judges; divide the cases into batches that run together.
     started, retries = time.perf_counter(), 0
@@ -94,6 +85,7 @@ def evaluate(
     second = open_second_judge(settings, credentialed=credentialed)
     entry = agent_entry(settings, run)
     spec = model_spec(settings, entry, policy, server, credentialed=credentialed)
+    tags = check_models(settings, dataset, spec, (*DECIDING, *SECOND), credentialed=credentialed)
     decodings: list[Decoding] = ["greedy"] if agent_class(entry).one_decoding else settings.evaluation.decodings
     batches = [cases[start : start + EPISODES_AT_ONCE] for start in range(0, len(cases), EPISODES_AT_ONCE)]
     SYSTEM.set(run)  # calls of models are recorded under this name
@@ -119,14 +111,22 @@ def evaluate(
                 rows += [done[key] for key in keys]
     write_text(out, "".join(row.line() for row in rows))
     # Summarise the rows.
-    for warning in _list_warnings(settings, rows):
+    warnings, failures = _list_warnings(settings, rows), failures_of_judges(rows)
+    answered = {name for row in rows for name in row.models or ()}
+    if spec and (others := sorted(name for name in answered if not is_same_model(spec.name, name))):
+        tags["answered_as"] = ", ".join(others)
+        warnings.append(f"WARNING: {spec.name} was requested, but the server answered as {tags['answered_as']}")
+    if failures:
+        tags["judging"] = failures
+        warnings.append(f"WARNING: {failures}")
+    for warning in warnings:
         print(f"{run}: {warning}")
     metrics: dict[str, float] = {
         f"{decoding}/{name}": fmean(getattr(row, field) for row in rows if row.decoding == decoding)
         for decoding in decodings
         for name, field in _LOGGED.items()
     }
-    return rows, metrics | {"cases": len(cases), "seconds": time.perf_counter() - started, "retries": retries}
+    return metrics | {"cases": len(cases), "seconds": time.perf_counter() - started, "retries": retries}, tags
 
 
 def _read_saved(path: Path) -> dict[tuple[str, str], EvaluationRow]:
@@ -140,14 +140,12 @@ def _read_saved(path: Path) -> dict[tuple[str, str], EvaluationRow]:
 
 
 def _list_warnings(settings: Settings, rows: Sequence[EvaluationRow]) -> list[str]:
-    """List a sentence for each thing that went wrong without an error: calls without an answer, cut prompts, cut
-    results, and failures of judges. Empty where all went well."""
+    """List a sentence for each thing that went wrong without an error: calls without an answer, cut prompts and cut
+    results. Empty where all went well."""
     fields = ("calls", "silent", "too_long", "refused", "failed", "cut", "cut_results")
     counts = {name: sum(getattr(row, name) for row in rows) for name in fields}
     texts = parse_yaml(shipped_text(__package__, "warnings.yaml"))
-    warnings = [texts[name].format(limit=settings.policy.max_prompt_tokens, **counts) for name in texts if counts[name]]
-    failures = failures_of_judges(rows)
-    return [*warnings, f"WARNING: {failures}"] if failures else warnings
+    return [texts[name].format(limit=settings.policy.max_prompt_tokens, **counts) for name in texts if counts[name]]
 
 
 async def run_metered(

@@ -51,7 +51,7 @@ METRICS = metrics_by_name(*(Metric(name, **declared) for name, declared in _DECL
 IN_DOMAIN_METRICS = tuple(METRICS[name] for name in ("accuracy", "aen", "aec", "n_na", "utility"))
 ACCURACY, AEN, AEC, N_NA, UTILITY = IN_DOMAIN_METRICS
 
-_TEXTS = {"obtained", "replies", "models"}  # fields of a row that are not columns of the frame
+_TEXTS = {"replies", "models"}  # fields of a row that are not columns of the frame
 
 
 def read_evaluation(path: str | Path) -> pd.DataFrame:
@@ -59,7 +59,7 @@ def read_evaluation(path: str | Path) -> pd.DataFrame:
     and case, sorted by both.
 
     The columns are ``run``, ``dataset``, the fields of :class:`~cdpr.evaluation.row.EvaluationRow` without
-    ``obtained``, ``replies`` and ``models``, and in place of ``judging`` the fields of
+    ``replies`` and ``models``, and in place of ``judging`` the fields of
     :class:`~cdpr.evaluation.row.Judging` with the prefix ``judging_``, where the rows have them. Raises
     :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that appears twice under one
     decoding, or decodings that do not cover the same cases.

@@ -20,7 +20,6 @@ from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from ..settings.schema import Utility
 from .metrics import read_evaluation
-from .row import EvaluationRow, read_rows
 from .significance import smallest_difference, wilson_interval
 
 # Assumed of methods that are not trained yet: the share of the variance over cases that all seeds have in common, and
@@ -59,17 +58,16 @@ def check_headroom(settings: Settings, job: Job) -> None:
             utility = {run: float(frame[compared].utility.mean()) for run, frame in frames.items()}
         # The exact posterior is known for cases of the synthetic hospital (their file is an input then), if the rows
         # say which results were read.
-        cases, episodes = job.inputs.get(f"cases_{dataset}"), list(read_rows(job.inputs[f"warm_start_{dataset}"]))
+        cases = job.inputs.get(f"cases_{dataset}")
         if cases is None:
             unavailable[dataset] = _TEXTS["unknown"]
-        elif any(episode.obtained is None for episode in episodes):
+        elif any(frame.obtained.isna().any() for frame in frames["warm_start"].values()):
             cases, unavailable[dataset] = None, _TEXTS["withheld"]
         references = [_read_by_decoding(job.inputs[f"{run}_{dataset}"])["greedy"] for run in REFERENCES if cases]
         resolution = measure_resolution(list(frames["warm_start"].values()), len(settings.seeds))
         for decoding in settings.evaluation.decodings:
             acting, immediate = (frame[decoding] for frame in frames.values())
-            decoded = [episode for episode in episodes if episode.decoding == decoding]
-            exact = exact_accuracy(settings, dataset, cases, decoded) if cases else None
+            exact = exact_accuracy(settings, dataset, cases, acting) if cases else None
             headroom = measure_headroom(acting, immediate, settings.utility, exact, references)
             rows.append({"dataset": dataset, "decoding": decoding} | headroom | resolution)
     preflight = {**utility, "rows": rows, "unavailable": unavailable}
@@ -122,23 +120,23 @@ def measure_headroom(
     }  # fmt: skip
 
 
-def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Sequence[EvaluationRow]) -> float:
-    """Compute how often the likeliest disease of the exact posterior is the true one, given the results that each
-    episode of ``rows`` obtained. Returns a share. The file ``cases`` must have been written by the synthetic hospital
-    of ``dataset``."""
+def exact_accuracy(settings: Settings, dataset: str, cases: Path, episodes: pd.DataFrame) -> float:
+    """Compute how often the likeliest disease of the exact posterior is the true one, given the results that each of
+    the ``episodes`` obtained, the rows of one policy under one decoding. Returns a share. The file ``cases`` must have
+    been written by the synthetic hospital of ``dataset``."""
     # This agent requests nothing, but its doctor knows the exact posterior at any state.
     environment, reader = DiagnosticEnvironment(settings.environment), ZeroTest(settings, dataset)
     records = {case.note_id: case for case in iterate_records(cases, "test")}
     right = 0
-    for row in rows:
-        case = records[row.note_id]
+    for note_id, obtained in zip(episodes.note_id, episodes.obtained, strict=True):
+        case = records[note_id]
         # Obtain the results of the episode again.
         state = environment.initial(case)
-        for key in row.obtained or ():
+        for key in obtained or ():
             state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))
         likeliest = reader.doctor.diseases[int(reader.posterior(state).argmax())]
         right += environment.is_correct(likeliest, case.diagnosis_results)
-    return right / len(rows)
+    return right / len(episodes)
 
 
 def accuracy_at_spend(spend: float, references: Sequence[pd.DataFrame]) -> float:

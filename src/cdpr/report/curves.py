@@ -238,7 +238,7 @@ def _draw_curves(
                        color=line["color"], zorder=4, clip_on=False)  # fmt: skip
     panel.set_xlim(left=0)
     if not any(curve.runs for curve in curves):
-        style.write_in_empty_panel(panel, "missing: no training metrics")
+        style.write_in_empty_panel(panel, "no validation of these trainings")
 
 
 def _line(settings: Settings, curve: Curves, position: int) -> dict[str, Any]:

@@ -1,19 +1,17 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
 from ..evaluation.metrics import ACCURACY, AEC, IN_DOMAIN_METRICS, METRICS, UTILITY, Metric, estimate
 from ..evaluation.preflight import exact_accuracy
-from ..evaluation.row import read_rows
 from ..evaluation.significance import detectable_difference
 from ..settings import Settings, job_of, labels_of, resolve_variant, variants
 from . import methods, paper
 from .curves import read_curves
 from .methods import IN_DOMAIN, OURS, TRAINED, Method
-from .results import Results, describe_changes
+from .results import NotMeasured, Results, describe_changes
 from .table import Column, Row, Sheet, add_prefix
 
 
@@ -222,14 +220,15 @@ def _exact_columns(results: Results, method: Method, decoding: str) -> Row:
 
     Empty where a run is missing, or where the cases are real, so that no model is known that generated them.
     """
-    paths = [results.path(run, IN_DOMAIN) for run in method.runs]
-    if not methods.is_synthetic(results.settings, IN_DOMAIN) or not all(path.exists() for path in paths):
+    try:
+        episodes = results.rows(method, IN_DOMAIN, decoding)
+    except NotMeasured:
+        return {}
+    if not methods.is_synthetic(results.settings, IN_DOMAIN):
         return {}
     cases = results.folder / "cases" / f"{IN_DOMAIN}.jsonl"
-    rows_by_run = [[row for row in read_rows(path) if row.decoding == decoding] for path in paths]
-    own = fmean(fmean(row.correct for row in rows) for rows in rows_by_run)
-    exact = fmean(exact_accuracy(results.settings, IN_DOMAIN, cases, rows) for rows in rows_by_run)
-    return {"exact": 100 * exact, "reading": 100 * (exact - own)}
+    exact = exact_accuracy(results.settings, IN_DOMAIN, cases, episodes)  # all runs have the same number of cases
+    return {"exact": 100 * exact, "reading": 100 * (exact - episodes.correct.mean())}
 
 
 def _add_grid(sheet: Sheet, settings: Settings, folder: Path) -> None:

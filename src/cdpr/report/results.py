@@ -331,7 +331,13 @@ class Results:
             return []
         total, notes = Counter[str](), []
         for method in self.methods:
-            counts = self._count_judges(method)
+            counts = Counter[str]()  # of the method's diagnoses by who judged them: `table`, `model` or `invalid`
+            # Each decoding once: for reference policies all are one.
+            decodings = dict.fromkeys(map(method.decoding, self.decodings))
+            for dataset, decoding in itertools.product(self.datasets, decodings):
+                with suppress(NotMeasured):
+                    rows = self.rows(method, dataset, decoding)
+                    counts.update(rows.get("judging_by", pd.Series(dtype=str)).value_counts().to_dict())
             # The model was asked about all diagnoses but those that the tables settled.
             if failure := unreadable_warning("judge", counts["invalid"], counts["invalid"] + counts["model"]):
                 notes.append(f"{method.label}: {failure}.")
@@ -341,17 +347,6 @@ class Results:
         table, model, invalid = (f"{100 * total[by] / total.total():.1f}%" for by in ("table", "model", "invalid"))
         return [f"Verdicts on {total.total():,} diagnoses: {table} by tables of names, {model} by the judge, {invalid} "
                 "unreadable answers of the judge, for which the tables decided.", *notes]  # fmt: skip
-
-    def _count_judges(self, method: Method) -> Counter[str]:
-        """Count the diagnoses of a method by who judged them (``table``, ``model`` or ``invalid``:
-        :class:`~cdpr.evaluation.row.Judging`), over all data sets and decodings that were measured."""
-        counts = Counter[str]()
-        # Each once: for reference policies all decodings are one.
-        for dataset, decoding in itertools.product(self.datasets, dict.fromkeys(map(method.decoding, self.decodings))):
-            with suppress(NotMeasured):
-                rows = self.rows(method, dataset, decoding)
-                counts.update(rows.get("judging_by", pd.Series(dtype=str)).value_counts().to_dict())
-        return counts
 
     def answering_models(self, method: Method) -> list[str]:
         """Return the sorted names of the models under which servers answered a method's requests, where they are not
@@ -476,7 +471,8 @@ def evaluation_frame(results: Results, run: str) -> pd.DataFrame:
     frames = [results.read_evaluation(path) for path in paths if path.exists()]
     if not frames:
         return pd.DataFrame()
-    frame = pd.concat(frames, ignore_index=True).drop(columns=["diagnosis", "gold"]).rename(columns={"note_id": "case"})
+    frame = pd.concat(frames, ignore_index=True).rename(columns={"note_id": "case"})
+    frame = frame.drop(columns=["diagnosis", "gold", "obtained"])
     # `Effort` holds the counts of one episode; here each count is a column, so that a term of the utility is computed
     # for all rows at once.
     effort = Effort(**{name: frame[f"n_{name}"] for name in COUNTS}, cost_usd=frame.cost_usd)
