@@ -39,12 +39,6 @@ def _method_of(settings: Settings, run: str) -> Method:
     return variant_method(settings, trained.variant) if trained else agent_method(settings, run)
 
 
-def _compare_with_next_best(analysis: Analysis, dimension: str) -> Row | None:
-    """Return the test of our method against the best baseline, the one with the highest mean score on a dimension (a
-    question of the rating form). None where there is no baseline, or no state has scores of both."""
-    return analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
-
-
 def _columns(name: str, estimate: Interval) -> Row:
     """Return value, low end and high end of an interval as columns of a row."""
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
@@ -55,7 +49,7 @@ def _titles(analysis: Analysis) -> dict[str, str]:
     method scores higher than the best baseline, by a significant test after Holm's correction over the dimensions."""
     titles = {}
     for dimension in rubric():
-        test = _compare_with_next_best(analysis, dimension.name) if analysis.scores else None
+        test = analysis.against_next_best(dimension.name) if analysis.scores else None
         is_better = test and test["difference"] > 0 and test["holm"] < analysis.level
         titles[dimension.name] = f"{dimension.title} *" if is_better else dimension.title
     return titles
@@ -175,7 +169,7 @@ def _csv_rows(settings: Settings, analysis: Analysis) -> list[Row]:
     baseline (``holm_against_next_best``)."""
     rows: list[Row] = []
     for dimension, run in itertools.product(analysis.scores, analysis.runs):
-        score, test = analysis.scores[dimension][run], _compare_with_next_best(analysis, dimension)
+        score, test = analysis.scores[dimension][run], analysis.against_next_best(dimension)
         method = _method_of(settings, run).label
         common = {"raters": analysis.kind, "dimension": dimension, "run": run, "method": method}
         rows.append(common | {

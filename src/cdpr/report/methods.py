@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..files import parse_yaml, shipped_text
 from ..settings import AgentEntry, ModelEntry, Settings, TrainedRun, datasets, judging_models, model_of, why_not_run
 from ..settings.variants import job_of, labels_of, seeds_of, variants, why_not_trained
 
@@ -21,16 +22,10 @@ IN_DOMAIN = datasets.IN_DOMAIN
 AVERAGED = datasets.AVERAGED
 AVERAGE = "average"
 
+_DECLARED = parse_yaml(shipped_text(__package__, "methods.yaml"))
 # The sections of the main table, by the ``group`` that an agent has in the registry.
-GROUPS = {
-    "closed": "Closed-Source LLMs",
-    "open": "Open-Source LLMs",
-    "medical": "Medical Agents",
-    "trained": "Reinforcement Variants",
-    "own": "Own agents",
-    "reference": "Reference policies (they know the synthetic hospital's model)",
-}
-CLOSED, OPEN, AGENTS, TRAINED, OWN, REFERENCE = GROUPS.values()
+GROUPS: dict[str, str] = _DECLARED["groups"]
+AGENTS, TRAINED, REFERENCE = (GROUPS[group] for group in ("medical", "trained", "reference"))
 OURS = "cdpr"
 
 
@@ -218,17 +213,10 @@ def source_of(settings: Settings, dataset: str) -> datasets.DataSet:
     real = datasets.DATASETS[dataset]
     if not is_synthetic(settings, dataset):
         return real
-    return replace(
-        real,
-        label=f"{real.label} format, synthetic hospital",
-        what=f"Synthetic: cases of a probability model, written in the file format of {real.label} and read from it "
-        "like any others. They describe no patient.",
-        licence="Apache-2.0, as this project",
-        conditions=(f"Figures on these cases say nothing about {real.label} itself.",),
-        links=(),
-        open=True,
-        settings=datasets.Source,  # not those of data under an agreement
-    )
+    texts: dict[str, Any] = {field: text.format(label=real.label) for field, text in _DECLARED["synthetic"].items()}
+    texts["conditions"] = (texts.pop("condition"),)
+    # Not the settings of data under an agreement.
+    return replace(real, **texts, links=(), open=True, settings=datasets.Source)
 
 
 def notices(settings: Settings) -> list[str]:

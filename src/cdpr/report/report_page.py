@@ -28,7 +28,7 @@ from .ledger.page import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
 from .provenance import check_tier, read_record
 from .results import Results, difference_text
-from .table import Row, Sheet, Table
+from .table import Row, Sheet, Table, declarations
 
 # The methods with which ours is compared on top of the page; and the data sets on which they are compared, with their
 # labels (``average`` is the average over data sets).
@@ -36,12 +36,6 @@ RIVALS = ("grpo", "utility_grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
 # The metrics of the answer. The utility, which is the objective, decides it.
 SHOWN = (UTILITY, ACCURACY, AEC)
-# What is said of a difference that is in favour of CDPR, against it, or neither.
-WORDS = {
-    UTILITY: {"better": "Yes", "worse": "No", "": "Open"},
-    ACCURACY: {"better": "more accurate", "worse": "less accurate", "": "accuracy is open"},
-    AEC: {"better": "cheaper", "worse": "costlier", "": "cost is open"},
-}
 
 
 def write_report(settings: Settings, job: Job) -> None:
@@ -248,6 +242,7 @@ def _answer(results: Results, rival: Method, change: Row) -> dict[str, str]:
         sentence += " Seeds with the same sign: {}, {} and {} of {}.".format(*same_sign, seeds)
     if diverged := "; ".join(results.divergences(dict.fromkeys(run for run, _ in change["runs"]))):
         sentence += f" {diverged}: evaluated with the weights before."
-    answer, *others = (WORDS[metric][change[f"{metric.name}_mark"]] for metric in SHOWN)
+    words = declarations()["report_page"]["answers"]
+    answer, *others = (words[metric.name][change[f"{metric.name}_mark"] or "open"] for metric in SHOWN)
     short = f"{answer}, by {texts[UTILITY.header]}; {', '.join(others)}"
     return {"question": question, "short": f"Open: {change['void']}" if change["void"] else short, "sentence": sentence}

@@ -80,6 +80,11 @@ class Analysis(Record):
         scores = self.scores[dimension]
         return max(self.runs[1:], key=lambda run: scores[run].value or 0.0)
 
+    def against_next_best(self, dimension: str) -> dict[str, Any] | None:
+        """Return the comparison of our run with the best baseline on a dimension. None where there is no baseline, or
+        no state has scores of both."""
+        return self.comparison(dimension, self.next_best(dimension)) if len(self.runs) > 1 else None
+
     def comparison(self, dimension: str, than: str) -> dict[str, Any] | None:
         """Return the comparison of our run with the run ``than`` on a dimension. None where no state has scores of
         both."""

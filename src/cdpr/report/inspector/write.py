@@ -17,6 +17,7 @@ from typing import Any
 
 from ...agents.build import agent_class, agent_entry
 from ...cases import CaseRecord, is_physical, iterate_records
+from ...credit.scores import StateCredit
 from ...credit.states import ActionKey
 from ...credit.states import action_of as credited_action
 from ...environment import FinalDiagnosis, RequestTest, Step, Trajectory
@@ -222,11 +223,11 @@ class _Decisions:
         self.view, self.episode, self.credit, self.index = view, episode, credit, index
         self.settings, self.case = view.settings, episode.case
         self.exam_name = exam_names(self.case)
-        # By the index t of each decision that has credit, the index of its state in `credit.states`. Forced decisions
-        # have no credit. A visit of a state is a pair (episode, decision).
-        self.state_of: dict[int, int] = {}
-        for number, state in enumerate(credit.states if credit else ()):
-            self.state_of |= {t: number for visited, t in state.visits if visited == index}
+        # By the index t of each decision that has credit, its state, and the continuations of the state's candidates.
+        # Forced decisions have no credit. A visit of a state is a pair (episode, decision).
+        self.states: dict[int, tuple[StateCredit, tuple[tuple[Ending, ...], ...]]] = {}
+        for state, endings in zip(credit.states, credit.endings, strict=True) if credit else ():
+            self.states |= {t: (state, endings) for visited, t in state.visits if visited == index}
 
     def steps(self) -> Iterator[Fields]:
         """Yield every decision as a JSON value, in order. ``charge`` is what it was charged in USD, ``spent`` the
@@ -246,7 +247,7 @@ class _Decisions:
             opinion = self._opinion(t) if readable else None  # it has texts of the case
             if opinion:
                 fields["oracle"] = self._opinion_fields(opinion)
-            if t in self.state_of:
+            if t in self.states:
                 fields["credit"] = self._credit_fields(t, opinion)
             yield fields
 
@@ -262,7 +263,7 @@ class _Decisions:
         forced = self.episode.forced and t == len(self.episode.steps) - 1
         if self.view.oracle is None or forced or self.case.note_id not in self.view.chosen:
             return None
-        candidates = self.credit.states[self.state_of[t]].candidates if self.credit and t in self.state_of else ()
+        candidates = self.states[t][0].candidates if t in self.states else ()
         others = [candidate.action for candidate in candidates]  # the actions to which credit compared the one taken
         return self.view.oracle.opinion(self.episode.states[t], action_of(self.episode.steps[t]), others)
 
@@ -280,8 +281,7 @@ class _Decisions:
         Of an action, ``taken`` says whether the agent took it, ``share`` is p_hat, and ``true`` the oracle's value.
         """
         assert self.credit is not None
-        number = self.state_of[t]
-        state, endings = self.credit.states[number], self.credit.endings[number]
+        state, endings = self.states[t]
         taken = credited_action(self.episode.steps[t], self.settings.credit.diagnoses)
         shares = {sampled.action: sampled.p for sampled in state.actions}  # of the actions that the policy sampled
         candidates: list[Fields] = []

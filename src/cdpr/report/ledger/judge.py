@@ -304,8 +304,8 @@ def judge_study(claim: Claim, evidence: Evidence) -> Verdict:
     else:
         names = (claim["dimension"],) if "dimension" in claim else dimensions()
         weakest = min(names, key=lambda name: _effect(analysis.lead, name).value)
-        has_test = analysis.comparison(weakest, analysis.next_best(weakest)) is not None
-        if claim["asks"] == "leads" and not has_test:  # the verdict rests on the smallest lead
+        # The verdict rests on the smallest lead.
+        if claim["asks"] == "leads" and not analysis.against_next_best(weakest):
             raise NotMeasured("no state has scores of both methods")
         comparisons = [_compare_lead(claim, analysis, name) for name in names]
     simulated = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
@@ -321,7 +321,7 @@ def _compare_lead(claim: Claim, analysis: Analysis, name: str) -> Comparison:
     where the claim is that it is the largest lead, also with our largest lead on another dimension: then the support is
     the one of the two whose interval begins lower. Raises NotMeasured where a lead is undefined."""
     lead, baseline = _effect(analysis.lead, name), analysis.next_best(name)
-    test, scores = analysis.comparison(name, baseline), analysis.scores[name]
+    test, scores = analysis.against_next_best(name), analysis.scores[name]
     # An undefined mean is shown as 0.
     ours, other = (scores[run].value or 0 for run in (analysis.ours, baseline))
     text = f"{name.replace('_', ' ')}: {ours:.2f} against {baseline} {other:.2f}"
