@@ -444,7 +444,8 @@ def _read_brackets(name: str) -> Meaning | None:
     """Read a name with brackets at its end ("Glucose (urine)") or within ("Edrophonium (Tensilon) test"). None for a
     name without brackets, and where nothing fits; in "Lp(a)" they are part of the word."""
     if aside := _PATTERN.aside.search(name):
-        found = _read_remark(name, name[: aside.start()], aside[1])
+        bare, remark = name[: aside.start()], aside[1]
+        found = _read_listed(bare, remark) or _read_remark(name, bare, remark)
         return found and replace(found, whole=False)
     if not (within := _PATTERN.within.search(name)):
         return None
@@ -452,11 +453,23 @@ def _read_brackets(name: str) -> Meaning | None:
     return _read_brackets(f"{name[: within.start()]} {name[within.end() :]} ({within[1]})")
 
 
+def _read_listed(bare: str, remark: str) -> Meaning | None:
+    """Read a name whose brackets list examinations ("Inflammatory markers (CRP, ESR)") that the examination named
+    before them does not contain. None for any other name."""
+    own, specimen = _look_up(bare), _PATTERN.lead.match(normalise(bare))
+    if modality(bare) or (own and own.term and own.term.kind in STUDIES and not specimen):
+        return None
+    listed = _read_joined_known(f"{specimen[0]} {remark}" if specimen else remark)
+    contained = {name for term in own.terms for name in (term.name, *term.holds)} if own else set[str]()
+    adds = listed and (specimen or not contained.issuperset(term.name for term in listed.terms))
+    return listed if adds else None
+
+
 def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
     """Read a ``name`` that consists of the words ``bare`` and, in brackets, ``remark``. This may be the specimen or
     form of the examination ("Glucose (urine)"), what the name abbreviates, or a remark. None where nothing fits."""
     is_name = not names_specimen(remark) and _are_telling(words_of(remark) - _ANTIBODY)
-    wordings = (f"{remark} {bare}", f"{bare} {remark}", bare, *([remark] if is_name else ()))
+    wordings = (f"{remark} {bare}", f"{bare} {remark}", bare, _rewrite_name(bare), *([remark] if is_name else ()))
     agreeing = (_check_axes(name, _read_by_name(wording) or _find_imaging(wording)) for wording in wordings)
     found = next(filter(None, agreeing), None)
     # In "Estrogen (Estradiol)" the brackets say which estrogen is meant.
@@ -479,6 +492,9 @@ def _read_joined_known(name: str) -> Meaning | None:
     """Read a name that joins several examinations by a plus, or by another word if each part is the name of a known
     examination ("CSF analysis and cytology"). This has to come before the name is read by all its words, which may be
     those of another examination. None for any other name, and for the name of a single known examination."""
+    # "CBC (urgent) and ESR"; in "LDH (pleural fluid) and protein" the brackets say more.
+    bare = _PATTERN.bracketed.sub("", name)
+    name = name if names_specimen(name) or _read_by_name(_rewrite_name(bare)) else bare
     is_joined = " + " in name or all(map(_look_up, joined_parts(name)))
     found = _read_joined(name) if is_joined else None
     return found if found and not found.kind and len(found.terms) > 1 else None
