@@ -11,7 +11,6 @@ import functools
 import operator
 import random
 from statistics import fmean
-from typing import NamedTuple
 
 from pydantic import PositiveInt
 
@@ -19,14 +18,6 @@ from ...environment import Trajectory, run_episode
 from ...seeding import derive_seed
 from ...settings.section import Section, key
 from ..algorithm import Algorithm, Alternative, Group, GroupAdvantages, PerToken
-
-
-class Branch(NamedTuple):
-    """An episode of a tree. It shares the decisions before number ``start`` with the first episode of the tree; for the
-    first episode itself ``start`` is 0."""
-
-    start: int
-    trajectory: Trajectory
 
 
 class TreeGrpo(Algorithm):
@@ -45,7 +36,7 @@ class TreeGrpo(Algorithm):
         weight."""
         trees = await asyncio.gather(*(self._grow_tree(first, iteration, i) for i, first in enumerate(group)))
         # The utility of every episode, by tree; and its advantage among all episodes, in one list, tree after tree.
-        scores = [[self.return_of(b.trajectory.correct, b.trajectory.effort()) for b in tree] for tree in trees]
+        scores = [[self.return_of(episode.correct, episode.effort()) for _, episode in tree] for tree in trees]
         among_trees = self.normalise_scores([score for tree_scores in scores for score in tree_scores])
         size = self.options.nodes + 1  # episodes of a tree
         decisions: list[list[PerToken]] = []
@@ -57,22 +48,23 @@ class TreeGrpo(Algorithm):
             # ``own`` is the advantage of the first episode. ``sharing[t]`` has those of all episodes that share its
             # decision t: ``own``, and those of branches that begin after t. What follows in a branch is an alternative.
             sharing = [[own] for _ in group[i].steps]
-            for branch, advantage in zip(tree[1:], others, strict=True):
-                for of_decision in sharing[: branch.start]:
+            for (start, branch), advantage in zip(tree[1:], others, strict=True):
+                for of_decision in sharing[:start]:
                     of_decision.append(advantage)
-                turns = [step.turn for step in branch.trajectory.steps[branch.start :]]
+                turns = [step.turn for step in branch.steps[start:]]
                 alternatives.append(Alternative(i, turns, [advantage] * len(turns), [1.0] * len(turns)))
             decisions.append([fmean(of_decision) for of_decision in sharing])
             weights.append([float(len(of_decision)) for of_decision in sharing])
         counts = {"credit/continuation_tokens": sum(len(turn.token_ids) for a in alternatives for turn in a.turns)}
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
-    async def _grow_tree(self, first: Trajectory, iteration: int, i: int) -> list[Branch]:
+    async def _grow_tree(self, first: Trajectory, iteration: int, i: int) -> list[tuple[int, Trajectory]]:
         """Run ``options.nodes`` episodes that branch off at random decisions from ``first``, trajectory number ``i`` of
-        its group. Returns the episodes of the tree: ``first``, then the others, sorted by the decision at which they
-        start."""
+        its group. Returns the episodes of the tree, each with the number of the decision at which it starts: it shares
+        the decisions before this number with ``first``. The first pair is (0, ``first``); the others are sorted by
+        their start."""
         seed = derive_seed(self.context.seed, "tree", iteration, first.case.note_id, i)
         starts = sorted(random.Random(seed).choices(range(len(first.steps)), k=self.options.nodes))
         run = functools.partial(run_episode, self.context.environment, self.context.policy, first.case)
         episodes = await asyncio.gather(*(run(derive_seed(seed, k), first.states[t]) for k, t in enumerate(starts)))
-        return [Branch(0, first), *map(Branch, starts, episodes)]
+        return [(0, first), *zip(starts, episodes, strict=True)]
