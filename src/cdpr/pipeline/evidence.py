@@ -30,17 +30,12 @@ class Evidence(NamedTuple):
         return list(dict.fromkeys([*self.training, *(run for run, _ in self.evaluations)]))
 
 
-def find_evidence(experiment: "Experiment", stage: str) -> Evidence:
-    """Find the results of which the table or figure of a stage is made, by its entry in ``evidence.yaml``; none for
-    another stage."""
-    return _find(experiment, **EVIDENCE.get(stage, {}))
-
-
-def _find(
+def find_evidence(
     experiment: "Experiment", datasets: Sequence[str] = (), methods: str = "", swept: str = "", every: bool = False,
     runs: str = "", trainings: Sequence[str] = (), needs: str = "", whole_page: bool = False,
 ) -> Evidence:  # fmt: skip
-    """Find the results of an entry in ``evidence.yaml``, which explains its keys; here they are parameters."""
+    """Find the results of which a table or figure is made, by its entry in ``evidence.yaml``. That file explains the
+    keys of an entry, which are parameters here; without any there are no results."""
     settings = experiment.settings
     if whole_page:
         parts = [experiment.evidence(stage) for stage in _TABLE["on_page"]]

@@ -44,7 +44,8 @@ class Experiment:
         # Only a real run makes the folder of the state: a dry run leaves none behind, and keeps digests in memory.
         self.digests = DigestCache(Path(self.state) / "digests.json")
         self._digest_code = functools.cache(lambda roots: code_digest(roots, cache=self.digests))
-        self.evidence = functools.cache(functools.partial(find_evidence, self))
+        # The results behind a table or figure by its stage; none for another stage.
+        self.evidence = functools.cache(lambda stage: find_evidence(self, **EVIDENCE.get(stage, {})))
         self._locks: list[ExitStack] = []
 
     # Runs and data sets

@@ -109,7 +109,7 @@ def serving_machine(machine: Machine) -> dict[str, Any]:
 def serving_machines(machine_of: Callable[[Any], Machine]) -> dict[str, Callable[[Any], Any]]:
     """The resources of jobs with a model server, for a rule: each is a function of the job's wildcards.
     ``machine_of(wildcards)`` is the machine of a job."""
-    names = ("gpu", "gpu_manufacturer", "scale", "mem_mb", "runtime", "servers")
+    names = serving_machine(Machine(gpus=1))  # a machine with GPUs requests resources of all kinds
     return by_wildcards(lambda wildcards: serving_machine(machine_of(wildcards)), names)
 
 

@@ -27,20 +27,11 @@ from .run_key import PACKAGE_FOLDER
 if TYPE_CHECKING:
     from .experiment import Experiment
 
-# The groups of settings that entries of stages.yaml name.
-_GROUPS = {
-    "DECISIONS": DECISIONS,
-    "ACTING": ACTING,
-    # What changes no result of a training.
-    "RUNTIME": RUNTIME,
-    # Settings of the models that judge and match. They are `neutral` (see :class:`Stage`): they stay out of the run
-    # key, which has all that decides a verdict from `hidden_inputs`.
-    "JUDGING": ("judge", "matcher", "models", "governance", "calls"),
-    # Settings that tables and figures print or compute with.
-    "REPORTING": ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
-                  "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
-                  "study.states", *DECISIONS),
-}  # fmt: skip
+_ENTRIES = parse_yaml(shipped_text(__package__, "stages.yaml"))
+_TABLE, _FIGURE = _ENTRIES.pop("x-table"), _ENTRIES.pop("x-figure")
+# The groups of settings that entries of stages.yaml name: its own, and those that the code declares (RUNTIME: what
+# changes no result of a training).
+_GROUPS = _ENTRIES.pop("x-groups") | {"DECISIONS": DECISIONS, "ACTING": ACTING, "RUNTIME": RUNTIME}
 # Settings that every stage can read although they change no result, so that no run key has them.
 _ALWAYS_NEUTRAL = ("tier", "paths", "tracking")
 
@@ -119,8 +110,6 @@ _REPORT_TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(PACKAGE_F
 # Finds the names of functions that are stages in such a text: in `def sheet_NAME(settings: Settings, folder: ...)`,
 # `def plot_NAME(settings: Settings, job: ...)` or `plot_NAME = ...`, and so for `write_NAME`.
 _STAGE_FUNCTION = re.compile(r"^(?:def )?((?:sheet|write|plot)_\w+)(?:\(settings: Settings, (?:job|folder)| = )", re.M)
-_ENTRIES = parse_yaml(shipped_text(__package__, "stages.yaml"))
-_TABLE, _FIGURE = _ENTRIES.pop("x-table"), _ENTRIES.pop("x-figure")
 
 # The stages by name: first those of cdpr.report, where the function `sheet_NAME` becomes `write_NAME`.
 STAGES = {

@@ -7,7 +7,7 @@ every sweep contains CDPR itself.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -56,23 +56,23 @@ def labels_of(settings: Settings, shown_in: str) -> dict[str, str]:
 def why_not_trained(settings: Settings, name: str) -> str:
     """Say which setting keeps the variant ``name`` from being trained, because its algorithm requires another value;
     empty where none does. Raises SettingsError for an unknown variant or algorithm."""
-    change = _find_variant(settings, name).change
-    algorithm = algorithm_class(change.get("training.algorithm", settings.training.algorithm))
-    return _describe_unmet(algorithm, lambda key: change[key] if key in change else value_at(settings, key))
+    return _describe_unmet(changed_settings(settings, name))
 
 
-def check_required(algorithm: type, settings: Settings) -> None:
-    """Raise SettingsError where a setting has another value than the one that the class ``algorithm`` requires: its
-    attribute ``requires`` is a dictionary of values by dotted name, such as ``{"training.engine": "torch"}``."""
-    if unmet := _describe_unmet(algorithm, functools.partial(value_at, settings)):
+def check_required(settings: Settings) -> None:
+    """Raise SettingsError where a setting of a training has another value than the one that its algorithm requires: the
+    attribute ``requires`` of the class is a dictionary of values by dotted name, such as
+    ``{"training.engine": "torch"}``."""
+    if unmet := _describe_unmet(settings):
         raise SettingsError(f"{unmet}; change it, or choose another training.algorithm")
 
 
-def _describe_unmet(algorithm: Any, value_of: Callable[[str], Any]) -> str:
-    """Describe the first setting whose value is not the one that an algorithm requires (``requires`` of its class);
-    empty where all are. ``value_of`` gives the value of a setting by its dotted name."""
+def _describe_unmet(settings: Settings) -> str:
+    """Describe the first setting of a training whose value is not the one that its algorithm requires
+    (:func:`check_required`); empty where all are."""
+    algorithm = algorithm_class(settings.training.algorithm)
     for key, needed in algorithm.requires.items():
-        if (value := value_of(key)) != needed:
+        if (value := value_at(settings, key)) != needed:
             return f"{key}: {algorithm.__module__.rpartition('.')[2]} works with {needed} alone, not with {value}"
     return ""
 
@@ -155,6 +155,7 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
     return canonical(resolved, settings)
 
 
+@functools.lru_cache(1024)
 def changed_settings(settings: Settings, name: str) -> Settings:
     """The settings of the configuration with the changes of the variant ``name``. Its algorithm need not be able to
     train with them. Raises SettingsError for an unknown variant, and for a change that is no valid setting."""
@@ -190,7 +191,7 @@ def canonical(settings: Settings, base: Settings) -> Settings:
     training does not read get the values of ``base`` instead of their defaults, because every run reports the utility.
     """
     algorithm = algorithm_class(settings.training.algorithm)
-    check_required(algorithm, settings)
+    check_required(settings)
     settings = algorithm.canonical_settings(settings)
     data, default = _to_dict(settings), _default_settings()
     data["training"]["options"] = algorithm_options(settings).model_dump()

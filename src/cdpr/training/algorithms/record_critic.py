@@ -102,7 +102,7 @@ class RecordCritic(Algorithm):
         """Create reader and critic in this process, and list the diagnoses and examinations of the training cases.
         Raises SettingsError for settings other than ``requires`` names, and for a context that no engine made."""
         super().__init__(context)
-        check_required(type(self), self.settings)
+        check_required(self.settings)
         if context.load_initial_model is None or not isinstance(context.policy, PolicyAgent):
             raise SettingsError("training.algorithm: record_critic needs the initial model, which an engine loads")
         from ..torch.beliefs import Critic, NameList, Reader, by_frequency

@@ -9,7 +9,6 @@ from typing import Any
 
 from ...llm.own_server import NO_TELEMETRY, WITHOUT_TOOLKIT
 from ...settings import Settings, SettingsError
-from ...settings.algorithms import algorithm_class
 from ...settings.refusal import refuse
 from ...settings.variants import check_required
 from .. import training_run
@@ -86,7 +85,7 @@ def check_settings(settings: Settings) -> None:
 def why_not_run(settings: Settings) -> str:
     """Say why the engine verl cannot run a training with these settings: an empty text where it can."""
     try:
-        check_required(algorithm_class(settings.training.algorithm), settings)
+        check_required(settings)
         check_settings(settings)
     except SettingsError as error:
         return str(error)
