@@ -18,9 +18,6 @@ from .methods import IN_DOMAIN, Method, main_methods, source_of
 from .results import NotMeasured, Results
 from .table import Row, Sheet
 
-CREDENTIALED = "not shown: cases are credentialed"
-NOT_EVALUATED = "not evaluated on this case"
-NOT_OPEN = "not shown: under their licence not everyone may see the cases"
 # What is shown of an episode, as `EvaluationRow` names it: requests, physical examinations, requests without a result,
 # and cost.
 _COUNTS = ("n_issued", "n_physical", "n_na", "cost_usd")
@@ -60,13 +57,13 @@ def choose_case(settings: Settings, path: Path) -> tuple[CaseRecord, int]:
     candidates = []
     for case in iterate_records(path):
         if case.credentialed or settings.data.source(IN_DOMAIN).credentialed:
-            raise NotMeasured(CREDENTIALED)
+            raise NotMeasured("not shown: cases are credentialed")
         if case.split == "test":
             candidates.append(case)
     if not candidates:
         raise ValueError(f"{path}: no case of split 'test'")
     if not source_of(settings, IN_DOMAIN).open:
-        raise NotMeasured(NOT_OPEN)
+        raise NotMeasured("not shown: under their licence not everyone may see the cases")
     seed = settings.evaluation.seed
     return min(candidates, key=lambda case: derive_seed(seed, case.note_id)), len(candidates)
 
@@ -97,7 +94,7 @@ def _episode_fields(results: Results, case: CaseRecord, method: Method, run: str
     rows = results.rows(replace(method, runs=(run,)), IN_DOMAIN, results.decodings[0])
     episodes = rows[rows.note_id == case.note_id].to_dict("records")
     if not episodes:
-        raise NotMeasured(NOT_EVALUATED)
+        raise NotMeasured("not evaluated on this case")
     (episode,) = episodes
     if episode["gold"] != case.diagnosis_results:
         path = results.path(run, IN_DOMAIN)
