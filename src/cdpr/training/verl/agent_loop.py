@@ -153,9 +153,8 @@ class BatchAdvantages:
     ``GROUP_MEMBER_1`` and so on for the alternatives that branch off from it.
 
     ``advantages`` has for each row one value per token: the advantage times the token's weight in the loss. ``weights``
-    has for each row the sum of these weights; it is empty for an algorithm without alternatives, where all are 1. Rows
-    of failed groups are missing: they have the advantage 0. ``rollouts`` are metrics of the episodes, ``metrics`` those
-    of the algorithm.
+    has for each row the sum of these weights. Rows of failed groups are missing in both: they have the advantage 0.
+    ``rollouts`` are metrics of the episodes, ``metrics`` those of the algorithm.
     """
 
     rollouts: dict[str, float] = field(default_factory=dict)
@@ -272,8 +271,6 @@ class GroupHook:
         check_finite([list(group.trajectories().values()) for group in groups], scored)
         for group, credit in zip(groups, scored, strict=True):
             _add_rows(batch, group, credit)
-        if not self.algorithm.extra_samples:
-            batch.weights = {}
         if line := credit_record(groups[0].iteration + 1, scored):  # the file counts iterations from 1
             self.record(line)
         return batch

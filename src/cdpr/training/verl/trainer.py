@@ -54,14 +54,13 @@ def token_rewards(
     verl knows no weights of tokens, so each advantage already has the weight of its token as a factor. The loss must
     also be divided as in the torch engine: by the sum of the weights, or under ``sequence_sum`` by the number of
     trajectories. verl divides the loss by the number of tokens, or of rows. So all advantages are multiplied by the
-    quotient of the two divisors. (An algorithm without weights needs no correction.)
+    quotient of the two divisors. (It is 1 for an algorithm without alternatives, where all weights are 1.)
     """
-    scale = 1.0  # verl's divisor / the torch engine's divisor
-    if batch.weights and training.loss_aggregation == "token_mean":
+    if training.loss_aggregation == "token_mean":
         # A row of a failed group has no weights: each of its sampled tokens counts as 1.
         weights = [batch.weights.get(key, float(mask.sum())) for key, mask in zip(keys, masks, strict=True)]
         scale = float(sum(mask.sum() for mask in masks)) / (math.fsum(weights) or 1.0)
-    elif batch.weights:
+    else:
         scale = len(keys) / (training.prompts_per_batch * training.group_size)
     rewards = [batch.advantages.get(key, [0.0] * len(mask)) for key, mask in zip(keys, masks, strict=True)]
     return [torch.tensor(row, dtype=torch.float32) * scale for row in rewards]
