@@ -41,7 +41,7 @@ def _importer(dataset: str, **source) -> Callable[[Path], Outcome]:
         text = report.model_dump_json(exclude={"read", "kept", "splits"})
         texts = (text for one in records for text in (one.case_summary, *one.key_pertinent_results_dict.values()))
         letters = sum(len("".join(text.split())) for text in texts)
-        return Outcome((report.read, len(records), results), text + str(list(attrition.table_lines())), letters)
+        return Outcome((report.read, len(records), results), text + attrition.text(), letters)
 
     return read
 

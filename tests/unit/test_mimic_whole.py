@@ -233,7 +233,8 @@ def test_what_a_summary_lacks_is_counted_and_no_control_character_is_told(tmp_pa
 
 def test_every_table_has_its_line(tmp_path):
     _, attrition = read(write_mimic(tmp_path))
-    assert list(attrition.table_lines()) == [
+    lines = map(str.strip, attrition.text().splitlines())
+    assert [line for line in lines if " rows read" in line] == [
         "note/discharge: 4 rows read",
         "hosp/admissions: 3 rows read",
         "hosp/patients: 2 rows read",

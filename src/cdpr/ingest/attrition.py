@@ -2,12 +2,13 @@
 found."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from pydantic import BaseModel, model_validator
 
+from .. import ingest as package
+from ..escape import environment
 from ..files import write_text
 from ..job import Job
 from .texts import phrases, quoted
@@ -174,30 +175,16 @@ class Attrition:
         report = self.report()
         write_text(job.out["report"], report.model_dump_json(indent=2) + "\n")
         job.metrics.update(read=report.read, kept=report.kept)
-        print("\n".join(self.lines()))
+        print(self.text())
 
-    def lines(self, identifiers: bool = False) -> Iterator[str]:
-        """Yield the counts as lines for a terminal: cases, rules, leaks, tables, warnings. With ``identifiers`` each
-        rule lists the first cases that it dropped."""
-        yield f"{self.dataset}: kept {self.kept} of {self.read} cases {self.splits or ''}".rstrip()
-        for step, cases in zip(self.steps(), self.dropped.values(), strict=True):
-            names = ", ".join(map(quoted, cases[:_LISTED])) + (", ..." if len(cases) > _LISTED else "")
-            cases_listed = f" ({names})" if identifiers else ""
-            yield f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}{cases_listed}"
-        yield from (f"  {leak.cases:>8} cases: {leak.leak} ({leak.action})" for leak in self.leaks())
-        yield from (f"  {line}" for line in self.table_lines())
-        yield from (f"  note: {warning}" for warning in self.warnings)
-
-    def table_lines(self) -> Iterator[str]:
-        """Yield a line for each table: how many rows were read and used, and why the others were not."""
-        for name, entry in self.tables.items():
-            if isinstance(entry, int):  # the number of rows
-                yield f"{name}: {entry:,} rows read"
-            else:  # "laboratory rows": by itself the event that counts all rows
-                counts = self.counts_after(entry)
-                used = counts.pop("used", 0)
-                others = [f"; {count:,} {reason}" for reason, count in counts.most_common() if count]
-                yield f"{name}: {self.events[entry]:,} rows read, {used:,} used{''.join(others)}"
+    def text(self, identifiers: bool = False) -> str:
+        """Write the counts for a terminal: cases, rules, leaks, tables, warnings. A table has a line with how many of
+        its rows were read and used, and why the others were not. With ``identifiers`` each rule lists the first cases
+        that it dropped."""
+        templates = environment(package)
+        templates.filters["quoted"] = quoted
+        text = templates.get_template("attrition.txt").render(counts=self, identifiers=identifiers, listed=_LISTED)
+        return text.removesuffix("\n")
 
     def count_left_out(self) -> None:
         """Count the rows of cases whose note was left out, for each table whose rows are counted in ``events``. These
