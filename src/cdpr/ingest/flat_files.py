@@ -234,8 +234,8 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
 
 
 class Element:
-    """A JSON object, with its file, its ``line`` and its ``place`` in the JSON (such as ``entry[0].resource``) for
-    messages. Its methods read the value of a name by type.
+    """A JSON object or a row of a table, with its file, its ``line`` and its ``place`` in the JSON (such as
+    ``entry[0].resource``) for messages. Its methods read the value of a name by type.
 
     A value that is absent or null is read as an empty one. The constructor raises IngestError for a value that is no
     object, the methods for a value of another type.

@@ -59,7 +59,7 @@ class Tables:
         for macro in ("unzoned", "moment", "blank"):
             self.connection.execute(QUERIES[macro].replace("{doubtful}", doubtful))
         self.paths: dict[str, Path] = {}  # by the names of the tables
-        self._zoned: dict[str, bool] = {}  # whether the times of a table have a zone
+        self._by_zone: dict[bool, str] = {}  # the first table whose times have a zone, and the first without
         self._widths: dict[Path, int] = {}  # of the CSV files
 
     def __enter__(self) -> Self:
@@ -201,12 +201,11 @@ class Tables:
         filled, unread, readable = counts.filled, counts.unread, counts.filled - counts.unread
         # All tables must have times with a zone, or all without. A table has what most of its times have.
         if filled:
-            self._zoned[name] = counts.zoned * 2 > filled
-        zoned = [table for table, has_zone in self._zoned.items() if has_zone]
-        local = [table for table in self._zoned if table not in zoned]
-        if zoned and local:
-            problem = f"its times have a zone, those of {local[0]} have none, so that neither can be moved to the other"
-            raise IngestError(self.paths[zoned[0]], problem, f"{AS_PUBLISHED}, without a zone")
+            self._by_zone.setdefault(counts.zoned * 2 > filled, name)
+        if len(self._by_zone) == 2:
+            zoned, local = self._by_zone[True], self._by_zone[False]
+            problem = f"its times have a zone, those of {local} have none, so that neither can be moved to the other"
+            raise IngestError(self.paths[zoned], problem, f"{AS_PUBLISHED}, without a zone")
         unreadable = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(counts.sample or '')}"
         problem = ""
         if unread * 2 > filled:

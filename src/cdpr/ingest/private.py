@@ -26,14 +26,6 @@ _SHOWN = 3  # most cells that a warning names
 _MARKS = {"comma": (",", "."), "point": (".", ",")}  # by the decimal mark: it, and the mark of thousands
 
 
-class Row(Element):
-    """A row of a table, whose fields are text: ``row["age"]``."""
-
-    def __getitem__(self, name: str) -> str:
-        """Return the text of the field ``name``."""
-        return self.value[name]
-
-
 @dataclass
 class Export:
     """The rows of an export as its files have them, and all its problems.
@@ -45,19 +37,19 @@ class Export:
     ``point``, the other of which separates thousands; None: a point, and thousands are not separated.
     """
 
-    cases: list[Row] = field(default_factory=list)
-    results: list[Row] = field(default_factory=list)
+    cases: list[Element] = field(default_factory=list)
+    results: list[Element] = field(default_factory=list)
     problems: list[IngestError] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
     is_whole: bool = True
-    ends: list[Row] = field(default_factory=list)
+    ends: list[Element] = field(default_factory=list)
     decimal_mark: str | None = None
 
-    def unlisted(self) -> list[Row]:
+    def unlisted(self) -> list[Element]:
         """Return the results of cases that ``cases.csv`` does not list; empty where that file could not be read
         whole."""
-        case_ids = {row["case_id"] for row in self.cases} | {""}  # empty: listed as a problem elsewhere
-        return [row for row in self.results if row["case_id"] not in case_ids] if self.is_whole else []
+        case_ids = {row.text("case_id") for row in self.cases} | {""}  # empty: listed as a problem elsewhere
+        return [row for row in self.results if row.text("case_id") not in case_ids] if self.is_whole else []
 
 
 def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
@@ -99,7 +91,7 @@ def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
     return export
 
 
-def _read_table(folder: Path, name: str, columns: Sequence[str], rows: list[Row], export: Export) -> None:
+def _read_table(folder: Path, name: str, columns: Sequence[str], rows: list[Element], export: Export) -> None:
     """Read the CSV table ``name``, compressed or not, and append its rows to ``rows``, with fields stripped. The header
     must have ``columns``, in any order and among others. A row that cannot be read is added to the problems of the
     export. Raises IngestError for a file that is no such table. Of several forms of the file, which are a problem, the
@@ -130,9 +122,9 @@ def _read_table(folder: Path, name: str, columns: Sequence[str], rows: list[Row]
                 problem = f"a text of {longest:,} characters"
                 raise IngestError(path, problem, "close every double quote, or shorten it", line=line)
             row = {column: _clean_cell(column, text) for column, text in zip(names, fields, strict=True)}
-            rows.append(Row(row, path, line))
+            rows.append(Element(row, path, line))
             export.ignored.update((name, column) for column, text in row.items() if column not in columns and text)
-    export.ends.append(Row({"rows": str(line)}, path, line))
+    export.ends.append(Element({"rows": str(line)}, path, line))
 
 
 def _clean_cell(column: str, text: str) -> str:
@@ -152,27 +144,27 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     workups = _collect_results(export, attrition)
     numbers: set[str] = set()  # of the cases so far
     for row in _valid_rows(export.cases, export):
-        number, age, sex = row["case_id"], row["age"], row["sex"]
+        number, age, sex = row.text("case_id"), row.text("age"), row.text("sex")
         if number in numbers:
             remedy = FORMAT["rules"]["case_id"]["empty"]  # give every case a number of its own
             export.problems.append(row.error("case_id", f"{quoted(number)} stands twice", remedy))
         if not number or number in numbers:
             continue
         numbers.add(number)
-        history = {name: row[column] for column, name in FORMAT["history"].items()}
+        history = {name: row.text(column) for column, name in FORMAT["history"].items()}
         person = patient_information(int(age) if age else None, FORMAT["sexes"].get(sex.casefold(), ""))
         yield Draft(
             note_id=number,
-            subject_key=row["patient_id"],
+            subject_key=row.text("patient_id"),
             history={"Patient Information": person} | history,
             results=workups[number].results(),
-            diagnosis=one_line(row["discharge_diagnosis"]),
+            diagnosis=one_line(row.text("discharge_diagnosis")),
             where=f"{row.path.name}, line {row.line}",
         )
     attrition.count("result rows of unknown cases", len(export.unlisted()))
 
 
-def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
+def _valid_rows(rows: Iterable[Element], export: Export) -> Iterator[Element]:
     """Yield the rows with numbers in Python's notation. A field that breaks its rule in ``private_format.yaml`` is made
     empty and added to the problems of the export."""
     decimal_mark, thousands_mark = _MARKS.get(export.decimal_mark or "", ("", ""))
@@ -188,38 +180,38 @@ def _valid_rows(rows: Iterable[Row], export: Export) -> Iterator[Row]:
             if text and not re.fullmatch(rule["fits"], text, re.IGNORECASE):
                 export.problems.append(row.error(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
                 fields[name] = ""
-        yield Row(fields, row.path, row.line)
+        yield Element(fields, row.path, row.line)
 
 
 def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
     """Collect the results of each case, in the order of their ``sequence``; returns them by the number of the case.
     Names of an examination that differ only in upper and lower case are one."""
     # With what they are sorted by, so that the order in the file does not matter: case, sequence, all fields.
-    rows = [(row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row)
+    rows = [(row.text("case_id"), float(row.text("sequence") or "inf"), sorted(row.value.items()), row)
             for row in _valid_rows(export.results, export)]  # fmt: skip
     workups: dict[str, Workup] = defaultdict(Workup)
     first_spellings: dict[tuple[str, str], str] = {}  # by (case, normalised name): the name as first written
     for case, _, _, row in sorted(rows, key=lambda entry: entry[:3]):
         attrition.count("result rows")
         key = _examination_key(row, export.problems)
-        if not (case and key and row["category"] and row["sequence"]):  # a problem that is listed already
+        if not (case and key and row.text("category") and row.text("sequence")):  # a problem that is listed already
             continue
-        report, is_measured = one_line(row["report"]), not is_absent(row["value"])
+        report, is_measured = one_line(row.text("report")), not is_absent(row.text("value"))
         if not is_measured and is_absent(report):
             attrition.count("result rows without a result")
             continue
         key = first_spellings.setdefault((case, normalise(key) or key), key)  # normalised, a name of signs is empty
-        text = f"{one_line(row['item'])}: {report}" if row["item"] else report
+        text = f"{one_line(row.text('item'))}: {report}" if row.text("item") else report
         if not workups[case].add(key, _make_analyte(row, export.problems) if is_measured else text):
             attrition.count("repeated items" if is_measured else "repeated reports")
     return workups
 
 
-def _examination_key(row: Row, problems: list[IngestError]) -> str:
+def _examination_key(row: Element, problems: list[IngestError]) -> str:
     """Return the key of a row's examination. A name that cannot be used is added to ``problems``, and gives an empty
     key."""
-    name = one_line(row["examination"])
-    if row["category"].casefold() == "physical" and name:
+    name = one_line(row.text("examination"))
+    if row.text("category").casefold() == "physical" and name:
         return name.removesuffix(PHYSICAL_SUFFIX) + PHYSICAL_SUFFIX
     if name.endswith(PHYSICAL_SUFFIX):
         remedy = "give it the category physical, or another name"
@@ -228,18 +220,18 @@ def _examination_key(row: Row, problems: list[IngestError]) -> str:
     return name
 
 
-def _make_analyte(row: Row, problems: list[IngestError]) -> Analyte:
+def _make_analyte(row: Element, problems: list[IngestError]) -> Analyte:
     """Make an analyte of a row with a value. Bounds of the reference range in the wrong order are added to
     ``problems``; a single bound becomes a comment."""
-    low, high = (float(row[name]) if row[name] else None for name in ("reference_low", "reference_high"))
+    low, high = (float(row.text(name)) if row.text(name) else None for name in ("reference_low", "reference_high"))
     if low is not None and high is not None and low > high:
         problems.append(row.error("reference_low", "is above reference_high", "exchange or correct them"))
-    remarks = [one_line(row["report"])]
+    remarks = [one_line(row.text("report"))]
     if (low is None) != (high is None):
         remarks.append(f"reference at least {low:g}" if high is None else f"reference at most {high:g}")
-    label = without_semicolons(row["item"]) or without_semicolons(row["examination"])
-    value, units = without_semicolons(row["value"]), without_semicolons(row["unit"]) or None
+    label = without_semicolons(row.text("item")) or without_semicolons(row.text("examination"))
+    value, units = without_semicolons(row.text("value")), without_semicolons(row.text("unit")) or None
     if _PATTERN.power_of_ten.fullmatch(value):
         value = f"{Decimal(value):f}"  # without the power of ten that spreadsheets write
-    flag = "abnormal" if row["flag"].upper() not in ("", "N") else None
+    flag = "abnormal" if row.text("flag").upper() not in ("", "N") else None
     return Analyte(label, value, units, low, high, flag, comments=", ".join(filter(None, remarks)) or None)
