@@ -41,7 +41,9 @@ def _importer(dataset: str, **source) -> Callable[[Path], Outcome]:
         text = report.model_dump_json(exclude={"read", "kept", "splits"})
         texts = (text for one in records for text in (one.case_summary, *one.key_pertinent_results_dict.values()))
         letters = sum(len("".join(text.split())) for text in texts)
-        return Outcome((report.read, len(records), results), text + attrition.text(), letters)
+        # Not the numbers of cases, which tell of nothing that was lost.
+        tables = [line for line in attrition.text().splitlines() if " rows read" in line]
+        return Outcome((report.read, len(records), results), text + str(tables), letters)
 
     return read
 
