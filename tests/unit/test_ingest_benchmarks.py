@@ -414,8 +414,8 @@ def test_every_row_of_a_case_that_is_not_listed_is_told_and_counted(tmp_path):
 
 def test_check_prices_as_map_costs_does(tmp_path):
     own = tmp_path / "own.csv"
-    own.write_text("examination,price_usd\nChest Flm,12\n")
-    write_private(tmp_path, results=("Chest Film", "Chest Flm"))
+    own.write_text("examination,price_usd\nChest Fulm,12\n")
+    write_private(tmp_path, results=("Chest Film", "Chest Fulm"))
     chosen = parse_settings(
         {"data": {"price_overrides": str(own), "private": {"credentialed": False}}, "costs": {"fallback_usd": 6}}
     )
@@ -427,7 +427,7 @@ def test_check_prices_as_map_costs_does(tmp_path):
     text = check(FREE, write_private(tmp_path, results=("Chest Film", "Ward Panel Q7"))).text()
     rate = load_catalogue().class_rates["laboratory test"].usd
     assert f"'Ward Panel Q7' (1 case): {rate:.2f} USD\n" in f"{text}\n"
-    own.write_text("examination,price_usd\nChest Flm,much\n")
+    own.write_text("examination,price_usd\nChest Fulm,much\n")
     with pytest.raises(TableError, match=r"own\.csv:2: field 'price_usd'"):
         check(chosen, tmp_path)
 
@@ -478,10 +478,10 @@ def test_check_collects_every_problem_and_withholds_values(tmp_path):
 
 
 def test_check_tells_what_would_be_ingested(tmp_path):
-    text = check(FREE, write_private(tmp_path, results=("Chest Film", "Chest Flm"))).text()
+    text = check(FREE, write_private(tmp_path, results=("Chest Film", "Chest Fulm"))).text()
     assert "can be ingested" in text and "results of cases that are not listed, left out: results.csv, lines 8" in text
-    assert "'Chest Flm' (1 case): 5.00 USD; nearest known name: Chest X-ray" in text and "1 of 2 names" in text
-    assert "Chest Flm" not in check(CREDENTIALED, tmp_path).text()
+    assert "'Chest Fulm' (1 case): 5.00 USD; nearest known name: Chest X-ray" in text and "1 of 2 names" in text
+    assert "Chest Fulm" not in check(CREDENTIALED, tmp_path).text()
     assert not check(FREE, tmp_path / "nowhere").ok
 
 
