@@ -393,26 +393,33 @@ def test_an_import_counts_what_it_knows_and_what_contradicts_it(recorded, tmp_pa
     assert journal.read("SELECT answer FROM answers WHERE answer LIKE '%MRI%'") == changed, "what was here stays"
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda line: line | {"asked": line["asked"] | {"model": "a dearer one"}},
-    lambda line: line | {"answer": {"text": 7}}, lambda line: {"question": line["question"]}, lambda line: [],
-    lambda line: line | {"answer": line["answer"] | {"text": "\ud800"}},
-    lambda line: line | {"answer": line["answer"] | {"usage": {"prompt_tokens": -9, "completion_tokens": 5}}},
-    lambda line: line | {"answer": line["answer"] | {"usage": {"prompt_tokens": "9", "completion_tokens": 5}}},
-    lambda line: line | {"answer": line["answer"] | {"model": {"name": "m"}}},
+NO_SERVER = "an answer that no server gave"
+
+
+@pytest.mark.parametrize(("spoil", "fault"), [
+    (lambda line: line | {"asked": line["asked"] | {"model": "a dearer one"}}, "the digest of another question"),
+    (lambda line: line | {"answer": {"text": 7}}, NO_SERVER),
+    (lambda line: {"question": line["question"]}, "field 'model': Field required"),
+    (lambda line: [], "field 'record'"),
+    (lambda line: line | {"answer": line["answer"] | {"text": "\ud800"}}, "not JSON"),
+    (lambda line: line | {"answer": line["answer"] | {"usage": {"prompt_tokens": -9, "completion_tokens": 5}}},
+     NO_SERVER),
+    (lambda line: line | {"answer": line["answer"] | {"usage": {"prompt_tokens": "9", "completion_tokens": 5}}},
+     NO_SERVER),
+    (lambda line: line | {"answer": line["answer"] | {"model": {"name": "m"}}}, NO_SERVER),
 ])  # fmt: skip
-def test_a_spoilt_archive_is_refused_whole(recorded, tmp_path, spoil):
+def test_a_spoilt_archive_is_refused_whole(recorded, tmp_path, spoil, fault):
     export(recorded, tmp_path / "a.jsonl")
     first, second, *_ = (tmp_path / "a.jsonl").read_text().splitlines()
     (tmp_path / "bad.jsonl").write_text(f"{first}\n{json.dumps(spoil(json.loads(second)))}\n")
-    with pytest.raises(ArchiveError, match=r"bad\.jsonl, line 2: .* the answer does not belong to its question"):
+    with pytest.raises(ArchiveError, match=rf"bad\.jsonl:2: .*{fault}.*it is damaged or was edited: fetch it again"):
         imported(tmp_path / "there", tmp_path / "bad.jsonl")
     assert not (tmp_path / "there").exists(), "nothing is imported"
 
 
 def test_an_archive_of_an_earlier_version_is_told_apart(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04\x99 no text")
-    with pytest.raises(ArchiveError, match=r"line 1: no archive of recordings.*earlier version: unzip it"):
+    with pytest.raises(ArchiveError, match=r"a\.zip:1: not UTF-8.*no archive of recordings.*earlier version: unzip it"):
         imported(tmp_path / "there", tmp_path / "a.zip")
 
 

@@ -5,6 +5,7 @@ An archive is a text file with one line of JSON per answer about an open case, a
 lines are sorted by the key of their question, so equal recordings give equal bytes.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any, Self
 
 from pydantic import BaseModel, model_validator
 
-from ..files import write_text
+from ..files import read_json_lines, write_text
 from ..settings import Settings, SettingsError
 from ..settings.datasets import DATASETS
 from ..settings.judging import ASKERS
 from .recording import AnswerRow, Recordings, canonical_json, insert_answer, question_key, read_answer, write_answer
 
 _IMPORTED = "imported"  # in place of a data set, for answers from an archive, which are all about open cases
+_DAMAGED = ("; this is no archive of recordings, or it is damaged or was edited: fetch it again (a zip file of an "
+            "earlier version: unzip it)")  # fmt: skip
 
 
 class ArchiveError(ValueError):
@@ -44,11 +47,12 @@ class _Line(BaseModel):
         if self.question != question_key(canonical_json(self.asked)):
             raise ValueError("the digest of another question")
         # `read_answer` adds the fields that the line lacks, and repairs values that no server can have given. Here the
-        # line is refused where one of its own fields was repaired.
-        read_back = json.loads(self.row.answer)
-        if {**read_back, **self.answer} != read_back:
-            raise ValueError("an answer that no server gave")
-        return self
+        # line is refused where one of its own fields was repaired, or could not be read.
+        with contextlib.suppress(ValueError):
+            read_back = json.loads(self.row.answer)
+            if {**read_back, **self.answer} == read_back:
+                return self
+        raise ValueError("an answer that no server gave")
 
     @property
     def row(self) -> AnswerRow:
@@ -100,9 +104,10 @@ def run_export(settings: Settings, file: str | Path, systems: Sequence[str] = ()
 
 def run_import(settings: Settings, file: str | Path) -> str:
     """Run ``cdpr recordings import``: add the answers of models in the archive ``file`` to the recordings of this
-    project. Returns the message to print, with their counts and how to replay them. Raises ArchiveError for a file that
-    is no archive, and for a line whose answer does not belong to its question; nothing is imported then."""
-    lines = _read_lines(file)
+    project. Returns the message to print, with their counts and how to replay them. Raises ArchiveError, which names
+    the line, for a file that is no archive, for an answer that does not belong to its question, and for one that no
+    server can have given; nothing is imported then."""
+    lines = [line for _, line in read_json_lines(file, _Line, ArchiveError, _DAMAGED)]
     rows = [line.row for line in lines]
     # In one transaction. An earlier answer to the same question stays; None: there was none.
     earlier = Recordings(settings.paths.state, credentialed=False).journal.write(
@@ -119,18 +124,3 @@ def run_import(settings: Settings, file: str | Path) -> str:
         "`models`, `judge` and `matcher`, and the weights of local models, with which they were recorded; a model of a "
         'provider needs `enabled: true`, one of a server any address (`at: "http://127.0.0.1/v1"`)'
     )
-
-
-def _read_lines(file: str | Path) -> list[_Line]:
-    """Read the lines of an archive. Raises ArchiveError, which names the line, for one that is not valid, for an answer
-    that does not belong to its question, and for one that no server can have given."""
-    lines: list[_Line] = []
-    try:
-        with open(file, encoding="utf-8") as texts:
-            for text in texts:
-                lines.append(_Line.model_validate_json(text))
-    except ValueError as error:  # also UnicodeDecodeError: the file is no text
-        problem = "no archive of recordings, or the answer does not belong to its question"
-        remedy = "it is damaged or was edited, fetch it again (a zip file of an earlier version: unzip it)"
-        raise ArchiveError(f"{file}, line {len(lines) + 1}: {problem}; {remedy}") from error
-    return lines
