@@ -14,9 +14,9 @@ from functools import partial
 from typing import NamedTuple
 
 from ..environment import State, Turn
-from ..environment.once import Once
 from ..environment.prompt import NO_ANSWER
 from ..llm import Model
+from ..llm.once import Once
 from ..seeding import derive_seed
 from ..settings import Settings
 from .framework import Framework, complete_turn, fill_prompt, join_by_author, number_lines, parse_yes_no

@@ -11,9 +11,9 @@ from ..cases.patterns import Patterns, fill
 from ..files import parse_yaml, shipped_text
 from ..llm import Model, Sampling
 from ..llm.agent_model import metering
+from ..llm.once import Once
 from ..llm.types import SYSTEM
 from .denial import declines_examination
-from .once import Once
 from .prompt import text_file
 from .table_judging import Source, TableJudge, TableMatcher, Verdict, group_by_spelling, read_diagnosis, table_verdict
 

@@ -17,7 +17,6 @@ from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import whole_record_usd
 from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
-from ..environment.once import gather_all, run_async
 from ..environment.opening import check_models, open_environment, open_second_judge
 from ..environment.state import Effort, RequestTest, Trajectory
 from ..environment.table_judging import TableJudge
@@ -25,6 +24,7 @@ from ..environment.utility import count_tests, utility
 from ..files import parse_yaml, shipped_text, write_text
 from ..job import Job
 from ..llm.agent_model import Meter, is_same_model, metering
+from ..llm.once import gather_all, run_async
 from ..llm.types import SYSTEM
 from ..settings import Settings
 from ..settings.datasets import FURTHER

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from ..files import DigestCache, shipped_text
 from ..pseudonym import pseudonym
 from .journal import open_journal
+from .once import share
 from .spec import ModelSpec
 from .types import CASE, DATASET, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling, Usage, repair_text
 
@@ -155,18 +156,15 @@ class RecordedModel(Model):
         if recorded and recorded.is_answer:
             self.recordings.record_use(question, system)
             return recorded
-        # The same question, asked by several coroutines at the same time, is sent once: they wait for one task.
-        if question not in self._tasks:
+        inner = self.inner
 
-            async def ask_and_record(inner: Model) -> Completion:
-                """Get the answer of the inner model and record it; returns the answer to use."""
-                [answer] = await inner.chat(messages, (sample,), sampling, seed)
-                return self.recordings.record(self._name, asked, answer, system)
+        async def ask_and_record() -> Completion:
+            """Get the answer of the inner model and record it; returns the answer to use."""
+            [answer] = await inner.chat(messages, (sample,), sampling, seed)
+            return self.recordings.record(self._name, asked, answer, system)
 
-            self._tasks[question] = asyncio.ensure_future(ask_and_record(self.inner))
-            self._tasks[question].add_done_callback(lambda _: self._tasks.pop(question))
-        # Shielded: where one coroutine is cancelled, the others still get the answer.
-        return await asyncio.shield(self._tasks[question])
+        # The same question, asked by several coroutines at the same time, is sent once.
+        return await share(self._tasks, question, ask_and_record)
 
     def _missing_answer(self, question: str, system: str) -> AnswerMissing:
         """Make the error that a replay has no answer to the question with this key. It names the case, or its pseudonym

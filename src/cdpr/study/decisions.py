@@ -15,12 +15,12 @@ from ..cases import CaseRecord, iterate_records
 from ..cases.patterns import Patterns
 from ..costs.price import price_of
 from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, Trajectory, run_episodes
-from ..environment.once import gather_all
 from ..environment.opening import check_models, open_environment
 from ..environment.state import Action, FinalDiagnosis, RequestTest, State, parse_action, render_action
 from ..evaluation.row import public_text, state_after
 from ..files import parse_yaml, shipped_text
 from ..job import Job
+from ..llm.once import gather_all
 from ..llm.types import CASE, SYSTEM
 from ..seeding import derive_seed
 from ..settings import AgentEntry, Settings, model_of

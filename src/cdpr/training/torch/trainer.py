@@ -10,8 +10,8 @@ import torch
 from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
 from ...environment import run_episodes
-from ...environment.once import run_async
 from ...job import Job
+from ...llm.once import run_async
 from ...llm.sampler import InProcessSampler
 from ...llm.spec import device_of
 from ...metrics_log import MetricsLog

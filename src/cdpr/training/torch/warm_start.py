@@ -22,10 +22,10 @@ from ...agents.reference import Clinician
 from ...cases import CaseRecord, iterate_records
 from ...credit.belief import true_names
 from ...environment import DiagnosticEnvironment, PromptBuilder, State, Trajectory, Turn, run_episode
-from ...environment.once import run_async
 from ...environment.prompt import observation_text, opening_messages, opening_text
 from ...environment.state import FinalDiagnosis, Observation, RequestTest, Step, parse_action, render_action
 from ...job import Job
+from ...llm.once import run_async
 from ...llm.spec import device_of
 from ...llm.tokenizer import ChatTokenizer
 from ...metrics_log import MetricsLog

@@ -30,6 +30,15 @@ async def gather_all(calls: Iterable[Awaitable[T]]) -> list[T]:
     return results  # type: ignore[return-value]
 
 
+async def share(tasks: dict[str, asyncio.Task[T]], key: str, compute: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Compute a result by ``compute()`` and return it. Coroutines that request the same ``key`` at the same time share
+    one computation. ``tasks`` are the computations that still run, by key. Raises what ``compute`` raises."""
+    if key not in tasks:
+        tasks[key] = asyncio.ensure_future(compute())
+        tasks[key].add_done_callback(lambda _: tasks.pop(key))
+    return await asyncio.shield(tasks[key])  # where one coroutine is cancelled, the others still get the result
+
+
 class Once(Generic[T]):
     """A cache of results by key. Each result is computed once, even if several coroutines request it at the same time.
     After an error the next call computes it again."""
@@ -38,21 +47,11 @@ class Once(Generic[T]):
         """Start empty. ``results`` has the computed results, ``_tasks`` the computations that still run, both by
         key."""
         self.results: dict[str, T] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[T]] = {}
 
-    async def get(self, key: str, compute: Callable[[], Awaitable[T]]) -> T:
+    async def get(self, key: str, compute: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of ``key``. The first call computes it by ``compute()``; others wait for that. Raises what
         ``compute`` raises."""
         if key not in self.results:
-            if key not in self._tasks:
-                self._tasks[key] = asyncio.create_task(self._compute(key, compute))
-            await asyncio.shield(self._tasks[key])  # cancelling this call does not cancel the task for others
+            self.results[key] = await share(self._tasks, key, compute)
         return self.results[key]
-
-    async def _compute(self, key: str, compute: Callable[[], Awaitable[T]]) -> None:
-        """Compute the result of a key and store it in :attr:`results`. At the end, also after an error, the key's task
-        is removed, so that a later call can compute again."""
-        try:
-            self.results[key] = await compute()
-        finally:
-            del self._tasks[key]
