@@ -85,6 +85,7 @@ def test_weights_of_a_folder_count_and_are_read_once(tmp_path, monkeypatch):
     folder.mkdir()
     for name in ("config.json", "weights.bin"):
         (folder / name).write_text(name)
+    (tmp_path / "state" / "recordings").mkdir(parents=True)  # where digests are kept; opening a model makes it
     spec = spec_of(tmp_path / "state", str(folder), "", entry=None)
     first = question(spec)
     assert first == question(replace(spec, device="cuda"))
@@ -228,6 +229,7 @@ def settings_of(tmp_path: Path, url: str, kind: str = "doctor", mode: str = "rec
 def evaluated(settings: Settings, cases: Path, name: str, state: str = "job") -> bytes:
     out = cases.with_name(name)
     evaluate(settings, "doctor", read_cases(cases), out, cases.with_name(state))
+    (cases.with_name(state) / "evaluation.jsonl").unlink()  # as the pipeline does when all jobs of a command have ended
     return out.read_bytes()
 
 
