@@ -185,7 +185,7 @@ class GroupCredit:
         and reward the decisions at the selected states."""
         credit, nodes = self.credit, self.nodes
         # Sample next actions ("probes") at every state that could be selected.
-        disagreed = self.disagreed_states(credit)
+        disagreed = states.disagreed_states(self.group, nodes, credit)
         probed = states.states_to_probe(states.list_paths(nodes, len(self.group)), disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in probed))
         self.report.counts["probe_tokens"] = sum(draws.tokens for draws in self.draws.values())
@@ -211,13 +211,6 @@ class GroupCredit:
             self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
         self._sum_counts()
 
-    def disagreed_states(self, rule: Credit) -> set[tuple]:
-        """Return the keys of the states at which trajectories of the group disagree: they take different actions there,
-        and then differ in outcome or effort (:func:`~.states.disagreed_decisions`). The paper calls this set S_cache.
-        ``rule`` is the section ``credit`` of the settings."""
-        visits = states.disagreed_decisions(self.group, rule)
-        return {key for key, node in self.nodes.items() if not visits.isdisjoint(node.visits)}
-
     def select_states(
         self, disagreed: set[tuple], uncertainty: Mapping[tuple, float], rule: Credit
     ) -> list[list[tuple]]:
@@ -225,7 +218,7 @@ class GroupCredit:
         selected states (S*(tau) in the paper), at most ``credit.max_states``.
 
         Two kinds of states are selected: those at which trajectories disagree, and those at which the policy is
-        uncertain what to do next. ``disagreed`` has the keys of the first kind (:meth:`disagreed_states`).
+        uncertain what to do next. ``disagreed`` has the keys of the first kind (:func:`~.states.disagreed_states`).
         ``uncertainty`` has by key the entropy of the sampled next actions at a state, in nats; the second kind are the
         states where it is at least ``credit.threshold``, or with ``credit.select_all`` all states in ``uncertainty``.
         ``rule`` is the section ``credit`` of the settings."""

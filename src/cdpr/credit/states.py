@@ -128,23 +128,23 @@ def materially_differ(suffix: Suffix, other: Suffix, least: Mapping[str, float] 
     return first.correct != second.correct or any(differences[name] >= least[name] for name in least)
 
 
-def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
-    """Find the decisions of a group at the states that the paper calls *cache-disagreed*: two trajectories take
-    different actions there, and the rest of their episodes differs (:func:`materially_differ`; equation "cache set").
-    Returns pairs of indices (trajectory, decision); none where ``credit.select_disagreed`` is off.
+def disagreed_states(group: Sequence[Trajectory], nodes: Mapping[tuple, Node], credit: Credit) -> set[tuple]:
+    """Find the states of a group that the paper calls *cache-disagreed*, S_cache: two trajectories take different
+    actions there, and the rest of their episodes differs (:func:`materially_differ`; equation "cache set"). Returns
+    their keys in ``nodes``, the state tree of the group; none where ``credit.select_disagreed`` is off.
 
     Under ``credit.merge: none`` no two trajectories share a node, so visits are compared as under ``ordered``.
     """
-    disagreed: set[tuple[int, int]] = set()
     if not credit.select_disagreed:
-        return disagreed
+        return set()
+    disagreed: set[tuple[int, int]] = set()  # decisions, as pairs of indices (trajectory, decision)
     for node in build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values():
         actions = [action_of(group[i].steps[t], credit.diagnoses) for i, t in node.visits]
         suffixes = [(group[i], t) for i, t in node.visits]
         pairs = combinations(range(len(actions)), 2)
         if any(actions[m] != actions[n] and materially_differ(suffixes[m], suffixes[n]) for m, n in pairs):
             disagreed.update(node.visits)
-    return disagreed
+    return {key for key, node in nodes.items() if not disagreed.isdisjoint(node.visits)}
 
 
 def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:

@@ -31,7 +31,7 @@ from ..cases import CaseRecord
 from ..credit.continuations import Draws, group_advantages, state_values, step_advantages, whole_returns
 from ..credit.process_reward import Candidate, GroupCredit, ProcessReward
 from ..credit.scores import StateCredit
-from ..credit.states import ActionKey, selection_reason
+from ..credit.states import ActionKey, disagreed_states, selection_reason
 from ..environment import Agent, DiagnosticEnvironment, Policy, State, Trajectory, Turn, case_seed, run_episode
 from ..environment.opening import check_models, open_environment
 from ..environment.utility import ReturnOf, count_tests, utility
@@ -466,7 +466,7 @@ def reasons_of_selection(credit: GroupCredit, rule: Credit) -> list[list[str]]:
     text is empty where it would not. Returns lists [trajectory][decision]. ``rule`` is the section ``credit`` of the
     settings of training; ``credit`` has the states of the group, which it has scored under other settings."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
-    disagreed = credit.disagreed_states(rule)
+    disagreed = disagreed_states(credit.group, credit.nodes, rule)
     selected = credit.select_states(disagreed, entropy, rule)  # the keys of the selected states of each trajectory
     reasons = [[""] * len(trajectory.steps) for trajectory in credit.group]
     for key, node in credit.nodes.items():
