@@ -67,18 +67,21 @@ TABLES = """
 from pathlib import Path
 from cdpr.ingest import Attrition
 from cdpr.ingest.mimic_tables import Tables
-scratch = Path("state/scratch")
-with Tables(Path("raw"), scratch, Attrition("mimic_iv")) as tables:
-    tables.connection.execute("SET memory_limit = '30MB'")
-    tables.connection.execute("CREATE TABLE a AS SELECT md5(i::VARCHAR) AS text FROM range(1000000) AS numbers(i)")
-    print([path.name for path in scratch.iterdir()])
-print(scratch.exists())
+with Tables(Path("raw"), Path("state/scratch"), Attrition("mimic_iv")) as tables:
+    tables.connection.execute("CREATE TABLE a AS SELECT 1")
+    print(tables.connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL").fetchone()[0])
 """
 
 
-def test_what_the_memory_of_the_engine_of_tables_does_not_hold_is_on_disk_also_without_locks(run):
-    spilled, left = run(TABLES, NO_RECORD_LOCKS="1").communicate()[0].splitlines()
-    assert "_storage_" in spilled and left == "False"
+def test_the_engine_of_tables_works_in_the_temporary_folder_where_records_have_no_locks(run, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    where = {"TMPDIR": str(elsewhere)}
+    assert Path(run(TABLES, **where).communicate()[0]).is_relative_to(tmp_path / "cluster/state/scratch")
+    assert Path(run(TABLES, NO_RECORD_LOCKS="1", **where).communicate()[0]).is_relative_to(elsewhere)
+    assert not list(elsewhere.iterdir())
+    here = {"TMPDIR": str(tmp_path / "cluster"), "NO_RECORD_LOCKS": "1"}
+    assert "set TMPDIR to a folder on another disk" in run(TABLES, **here).communicate()[1]
 
 
 @pytest.mark.parametrize(("program", "path", "setting"), [

@@ -3,8 +3,8 @@
 Reads ``hosp/{patients,admissions,labevents,d_labitems,microbiologyevents}`` and
 ``note/{discharge,radiology,radiology_detail}`` below one folder, as published (``.csv.gz``, ``.csv`` or ``.parquet``).
 
-DuckDB first links all events to admissions; it keeps on disk what its memory does not hold. Then notes are read in
-chunks, each with its events, so that only the finished records are in memory as a whole.
+DuckDB first links all events to admissions, on disk. Then notes are read in chunks, each with its events, so that only
+the finished records are in memory as a whole.
 
 An event belongs to an admission if it has its ``hadm_id``, or if it has none, is of the same patient, and no other
 admission is nearer. In both cases it must be in the time window. Of each laboratory item, culture and report the

@@ -1,4 +1,4 @@
-"""Reads the tables of a MIMIC-IV folder with DuckDB; every problem names file, line and field.
+"""Reads the tables of a MIMIC-IV folder with DuckDB, on disk; every problem names file, line and field.
 
 A table that was cut at the end of a line reads like a whole one, and a table with times in another format gives no
 event at all. Both are found by comparing the tables with each other and with the publisher's checksums: identifiers
@@ -6,14 +6,18 @@ that no table has, patients after the last one of a table, times that cannot be 
 """
 
 import glob
+import hashlib
+import os
 import re
 import shutil
+import tempfile
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from ..files import file_digest, file_type, parse_yaml, shipped_text
+from ..locks import NO_RECORD_LOCKS, has_record_locks
 from .attrition import Attrition
 from .flat_files import LONGEST_NOTE, IngestError, as_ingest_errors, csv_rows, find_file, header_errors, open_content
 from .texts import MISSING, is_absent, patterns, quoted, shape
@@ -40,18 +44,17 @@ class Tables:
     """
 
     def __init__(self, folder: Path, scratch: Path, attrition: Attrition, threads: int = 2):
-        """Open a new database. What memory does not hold is in the new folder ``scratch``, which replaces what an
-        import that was killed left there. ``threads`` is how many processor cores DuckDB uses at most."""
+        """Open a new database in the folder ``scratch``, or in a temporary folder where ``scratch`` does not support
+        file locks (:func:`_scratch_folder`). ``threads`` is how many processor cores DuckDB uses at most."""
         import duckdb
 
-        self.folder, self.attrition, self._scratch = folder, attrition, scratch
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700, parents=True)  # private: it holds patients' data
+        self.folder, self.attrition = folder, attrition
+        self._scratch = _scratch_folder(scratch)
         # One optimiser is off: it cannot know how many rows a compressed file has, and would hash the event tables
         # instead of the cases, which are fewer.
-        options: dict[str, Any] = {"temp_directory": str(scratch), "memory_limit": _MEMORY, "threads": threads,
+        options: dict[str, Any] = {"temp_directory": str(self._scratch), "memory_limit": _MEMORY, "threads": threads,
                    "disabled_optimizers": "build_side_probe_side"}  # fmt: skip
-        self.connection = duckdb.connect(config=options)
+        self.connection = duckdb.connect(str(self._scratch / "tables.duckdb"), config=options)
         # A time with a zone is shown as it was written to a Parquet file, not as this machine's clock would.
         self.connection.execute("SET enable_progress_bar = false; SET TimeZone = 'UTC'")
         self.connection.create_function("is_absent", is_absent, ["VARCHAR"], "BOOLEAN")
@@ -257,6 +260,20 @@ class Tables:
             total, lost = next(self.rows(check["query"].replace("{oldest}", str(OLDEST))))
             if total >= check["few"] and lost > check["share"] * total:
                 self.attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost, oldest=OLDEST))
+
+
+def _scratch_folder(wanted: Path) -> Path:
+    """Return a new empty folder for the database: ``wanted``, or a temporary one where ``wanted`` does not support file
+    locks. What an import that was killed left there is removed. Raises IngestError where neither has locks."""
+    # The temporary folder too has to be private: it holds patients' data.
+    name = f"cdpr-{os.getuid()}-{hashlib.sha256(bytes(wanted.resolve())).hexdigest()[:16]}"
+    temporary = Path(tempfile.gettempdir(), name)
+    for folder in (wanted, temporary):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+        if has_record_locks(folder):
+            return folder
+    raise IngestError(temporary, NO_RECORD_LOCKS, "set TMPDIR to a folder on another disk")
 
 
 def statement(name: str, **parts: Any) -> str:
