@@ -286,7 +286,8 @@ def _find_study(words: frozenset[str], contrast: str, name: str) -> Term | None:
     study, general = _index_studies().get((words, contrast)), _index_studies().get((words, ""))
     if study is None and general is not None:
         # Aliases that state a contrast are not in the index, but are known as they are spelt: "CT Chest with Contrast".
-        study = examinations().find(f"{general.name} {contrast} Contrast") or general
+        states_other = contrast and (imaging_words(general.name) or ("", ""))[1] not in ("", contrast)
+        study = examinations().find(f"{general.name} {contrast} Contrast") or (None if states_other else general)
     return study and (examinations().find(f"{study.name} {view_count(name)}") or study)
 
 
