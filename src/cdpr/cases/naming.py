@@ -455,14 +455,13 @@ def _read_brackets(name: str) -> Meaning | None:
 
 
 def _read_listed(bare: str, remark: str) -> Meaning | None:
-    """Read a name whose brackets list examinations ("Inflammatory markers (CRP, ESR)") that the examination named
-    before them does not contain. None for any other name."""
+    """Read a name whose brackets list examinations ("Inflammatory markers (CRP, ESR)") that the name before
+    them does not say. None for any other name."""
     own, specimen = _look_up(bare), _PATTERN.lead.match(normalise(bare))
     if modality(bare) or (own and own.term and own.term.kind in STUDIES and not specimen):
         return None
     listed = _read_joined_known(f"{specimen[0]} {remark}" if specimen else remark)
-    contained = {name for term in own.terms for name in (term.name, *term.holds)} if own else set[str]()
-    adds = listed and (specimen or not contained.issuperset(term.name for term in listed.terms))
+    adds = listed and (own is None or specimen or listed.terms != own.terms)
     return listed if adds else None
 
 
