@@ -7,8 +7,7 @@ import pytest
 from mimic_tables import lab, mimic_tables, settings, write_mimic, write_table
 
 from cdpr.cases import parse_analytes
-from cdpr.ingest import Attrition, IngestError, ingest
-from cdpr.ingest.mimic_tables import Tables
+from cdpr.ingest import IngestError, ingest
 
 ADMIT = {"11": "2150-03-02 08:00:00", "12": "2150-03-03 20:00:00", "13": "2150-03-05 08:00:00"}
 
@@ -213,13 +212,6 @@ def test_whole_numbers_that_pandas_wrote_as_floats_are_the_same_numbers(tmp_path
         frame.to_parquet(target)
     again, told = ingest("mimic_iv", settings(), tmp_path / "floats")
     assert (again, told.report()) == (plain, attrition.report())
-
-
-def test_a_full_disk_is_named(tmp_path):
-    with Tables(tmp_path, tmp_path / "scratch", Attrition("mimic_iv")) as tables:
-        tables.connection.execute("SET memory_limit = '20MB'; SET max_temp_directory_size = '1MB'")
-        with pytest.raises(IngestError, match=r"scratch: DuckDB has neither memory nor disk left; make room"):
-            list(tables.rows("CREATE TABLE a AS SELECT md5(i::VARCHAR) AS text FROM range(2000000) AS numbers(i)"))
 
 
 def test_linked_tables_lie_where_they_are_told_to_and_do_not_stay(tmp_path):

@@ -131,8 +131,7 @@ class Tables:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
         """Run a query and yield its rows as named tuples, with the columns as fields; rows are fetched in batches.
-        ``parameters`` take the places of its question marks. Raises IngestError for a table that cannot be read, and
-        for a full disk."""
+        ``parameters`` take the places of its question marks. Raises IngestError for a table that cannot be read."""
         import duckdb
 
         try:
@@ -140,9 +139,6 @@ class Tables:
             row_type = namedtuple("Row", [name for name, *_ in cursor.description or ()], rename=True)  # type: ignore[misc]
             while batch := cursor.fetchmany(_FETCH):
                 yield from map(row_type._make, batch)
-        except duckdb.OutOfMemoryException as error:  # what memory does not hold is on this disk
-            remedy = "make room on this disk, or set paths.state to a folder on another one"
-            raise IngestError(self._scratch, "DuckDB has neither memory nor disk left", remedy) from error
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException,
                 duckdb.ConversionException) as error:  # fmt: skip
             raise self._explain(str(error)) from error
