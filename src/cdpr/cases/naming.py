@@ -158,7 +158,8 @@ def _use_words_of_vocabulary(name: str) -> str:
 def _stands_alone(part: str) -> bool:
     """Whether one part of a joined name is an examination by itself. Techniques ("quant PCR"), specimens ("tissue") and
     kinds of cells only describe another part."""
-    only_describes = words_of(part) <= _TECHNIQUES | _TARGETS | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
+    describing = _TECHNIQUES | _TARGETS | _ANTIBODY | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
+    only_describes = words_of(part) <= describing
     return not only_describes and not is_specimen(part) and bool(_read_by_name(part) or _find_imaging(part))
 
 
