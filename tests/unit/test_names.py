@@ -30,7 +30,7 @@ FALLBACK = Costs().fallback_usd
         ("Plain computed tomography scan + Contrast enhanced scan of the chest", "CT Chest with and without Contrast"),
         ("CT scan of thorax and abdomen", "CT Abdomen and Pelvis|CT Chest"),
         ("Hip and knee X-ray", "Hip X-ray|Knee X-ray"),
-        ("EMG/NCS|Electromyography and nerve conduction studies", "Electromyography|Nerve Conduction Study"),
+        ("EMG/NCS|Electromyography and nerve conduction studies", "Electromyography with Nerve Conduction Study"),
         ("Biopsy of the right axillary lymph node|Lymph node biopsies", "Lymph Node Biopsy"),
         ("Renal biopsy|Ultrasound-guided kidney biopsy", "Kidney Biopsy"),
         ("Upper GI endoscopy with biopsy", "Endoscopy with Biopsy"),
