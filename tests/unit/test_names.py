@@ -22,7 +22,7 @@ FALLBACK = Costs().fallback_usd
         ("α-fetoprotein|Serum alpha-fetoprotein level|AFP", "Alpha-Fetoprotein"),
         ("γ-GT|Gamma GT", "Liver Function Test"),
         ("β-hCG|Serum beta-hCG", "Serum hCG"),
-        ("Urinary sodium excretion|Sodium (Urine)", "Urine Sodium"),
+        ("Urinary sodium excretion|Sodium (Urine)", "Urine Electrolytes"),
         ("Glucose (Pleural)|Pleural fluid glucose", "Body Fluid Glucose"),
         ("KNEE (AP, LAT) LEFT", "Knee X-ray 1 or 2 Views"),
         ("X-ray of both knees|Radiograph of the left knee|Knee radiographs", "Knee X-ray"),
