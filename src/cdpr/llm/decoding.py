@@ -166,6 +166,7 @@ class BatchDecoder:
         """Compute the completions of a batch, in chunks of rows that fit into the memory, and write them into the
         batch. After an error the prefix cache is empty."""
         rows, longest = batch.tokens.shape
+        self.transformer.extend_positions(max(map(len, batch.paths)) // TOKEN_BYTES + longest)
         start = 0
         try:
             while start < rows:

@@ -151,7 +151,8 @@ class Transformer:
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
         self._onednn = ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
         self._layers = [_select_layer(weights, index) for index in range(architecture.layers)]
-        self._cos, self._sin = self._rope_table(_rope_frequencies(architecture).to(self.device))
+        self._frequencies = _rope_frequencies(architecture).to(self.device)
+        self._cos, self._sin = self._rope_table(256)  # for the first positions; extend_positions adds more
 
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:
@@ -235,11 +236,16 @@ class Transformer:
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.architecture.epsilon)
         return weight * (wide * scale).to(x.dtype)
 
-    def _rope_table(self, frequencies: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the cosines and signed sines of the rotary angles of all positions of the model, each
-        ``[max_positions, head_dim]``, for :func:`_rotate`. ``frequencies`` are those of :func:`_rope_frequencies`."""
-        positions = torch.arange(self.architecture.max_positions, device=self.device, dtype=torch.float32)
-        angles = positions[:, None] * frequencies
+    def extend_positions(self, length: int) -> None:
+        """Extend the tables of rotary positions to at least ``length`` positions. The caller does this before a forward
+        pass over longer sequences."""
+        if length > len(self._cos):
+            self._cos, self._sin = self._rope_table(2 ** math.ceil(math.log2(length)))
+
+    def _rope_table(self, length: int) -> tuple[Tensor, Tensor]:
+        """Compute the cosines and signed sines of the rotary angles of the positions 0 to ``length`` - 1, each
+        ``[length, head_dim]``, for :func:`_rotate`."""
+        angles = torch.arange(length, device=self.device, dtype=torch.float32)[:, None] * self._frequencies
         cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
         return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
