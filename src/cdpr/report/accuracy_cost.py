@@ -5,6 +5,7 @@ curve (variants with the same label). A position between two points stands for a
 some patients and the other policy the rest. Every curve begins at the agent that diagnoses at once and orders nothing.
 """
 
+import itertools
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,8 @@ from .results import NotMeasured, Results
 from .table import Row, Sheet
 
 # The figure of the agents
+
+_BAR = 15.0  # how much farther, in typographic points, a name is written to cover one bar less
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
@@ -56,8 +59,8 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
 
 
 def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> None:
-    """Write the name of each agent where it covers no other name or point: on ellipses around its point, the smallest
-    first. A thin line joins both. The cheapest agents are first to get their place."""
+    """Write the name of each agent near its point, where it covers no other name and no point, and few of the bars. A
+    thin line joins both. The cheapest agents are first to get their place."""
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
@@ -65,8 +68,10 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
     rows = sorted(rows, key=lambda row: (row["aec"], row["accuracy"]))
     points = [panel.transData.transform((row["aec"], 100 * row["accuracy"])) for row in rows]
     occupied = [Bbox([point - 5 * scale, point + 5 * scale]) for point in points]  # by the markers, then also by names
+    segments = [bar.get_segments()[0] for container in panel.containers for bar in container.lines[2]]
+    bars = [Bbox(panel.transData.transform(segment)).padded(1) for segment in segments]
     directions = [np.array([np.cos(angle), np.sin(angle)]) for angle in np.linspace(0, 2 * np.pi, 24, endpoint=False)]
-    distances = np.arange(6 * scale, panel.bbox.width, 4)
+    distances = np.arange(6 * scale, panel.bbox.width / 2, 4)
     for point, row in zip(points, rows, strict=True):
         name = panel.annotate(
             row["label"] + (" (knows the hospital)" if row["group"] == REFERENCE else ""),
@@ -77,11 +82,13 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
         )  # fmt: skip
         name.set_in_layout(False)  # a name does not change the size of the panel
         half = name.get_window_extent().size / 2
-        centres = [point + (half + distance) * direction for distance in distances for direction in directions]
-        places = [Bbox([centre - half, centre + half]) for centre in centres]
-        inside = (place for place in places if place.x0 >= panel.bbox.x0 and place.x1 <= panel.bbox.x1
-                  and place.y0 >= panel.bbox.y0 and place.y1 <= panel.bbox.y1)  # fmt: skip
-        place = next((place for place in inside if not place.count_overlaps(occupied)), places[0])  # the first free one
+        places = []
+        for distance, direction in itertools.product(distances, directions):
+            centre = point + (half + distance) * direction
+            places.append((distance, Bbox([centre - half, centre + half])))
+        inside = [(d, p) for d, p in places if panel.bbox.contains(*p.p0) and panel.bbox.contains(*p.p1)]
+        free = [(distance, place) for distance, place in inside if not place.count_overlaps(occupied)]
+        _, place = min(free or places[:1], key=lambda entry: entry[0] + _BAR * scale * entry[1].count_overlaps(bars))
         name.set_position(((place.p0 + place.p1) / 2 - point) / scale)
         # A pixel more: text has another size, by a fraction of a pixel, when the figure is saved.
         occupied.append(place.padded(1))
