@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from latex import compile_latex
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from toy import CALL_COUNTS
 
 from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, by_run, metrics_by_name, read_evaluation
@@ -322,6 +323,9 @@ def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, mon
     boxes = [Text.get_window_extent(text) for text in names]  # without the line to the point
     points = [panel.transData.transform(c.lines[0].get_xydata()[0]) for c in panel.containers]
     assert len(points) == len(names)
+    segments = [bar.get_segments()[0] for c in panel.containers for bar in c.lines[2]]
+    bars = [Bbox(panel.transData.transform(segment)).padded(0.5) for segment in segments]
+    assert sum(box.count_overlaps(bars) for box in boxes) <= 5  # 13 to 35 where bars do not count
     whole = panel.get_window_extent()
     for place, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[:place])

@@ -5,7 +5,6 @@ curve (variants with the same label). A position between two points stands for a
 some patients and the other policy the rest. Every curve begins at the agent that diagnoses at once and orders nothing.
 """
 
-import itertools
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -62,16 +61,18 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
     """Write the name of each agent near its point, where it covers no other name and no point, and few of the bars. A
     thin line joins both. The cheapest agents are first to get their place."""
     from matplotlib.patheffects import withStroke
-    from matplotlib.transforms import Bbox
 
     scale = panel.get_figure().dpi / 72  # pixels per typographic point; all positions are [x, y] in pixels
     rows = sorted(rows, key=lambda row: (row["aec"], row["accuracy"]))
-    points = [panel.transData.transform((row["aec"], 100 * row["accuracy"])) for row in rows]
-    occupied = [Bbox([point - 5 * scale, point + 5 * scale]) for point in points]  # by the markers, then also by names
+    points = panel.transData.transform(np.reshape([(row["aec"], 100 * row["accuracy"]) for row in rows], (-1, 2)))
     segments = [bar.get_segments()[0] for container in panel.containers for bar in container.lines[2]]
-    bars = [Bbox(panel.transData.transform(segment)).padded(1) for segment in segments]
-    directions = [np.array([np.cos(angle), np.sin(angle)]) for angle in np.linspace(0, 2 * np.pi, 24, endpoint=False)]
-    distances = np.arange(6 * scale, panel.bbox.width / 2, 4)
+    corners = np.array([[-1.0], [1.0]])  # of a box: lower left, upper right
+    occupied = points[:, None] + 5 * scale * corners  # by the markers, then also by names
+    bars = np.array([panel.transData.transform(segment) + corners for segment in segments])
+    angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    distances = np.arange(6 * scale, panel.bbox.width, 4).repeat(len(angles))
+    directions = np.tile(directions, (len(distances) // len(angles), 1))
     for point, row in zip(points, rows, strict=True):
         name = panel.annotate(
             row["label"] + (" (knows the hospital)" if row["group"] == REFERENCE else ""),
@@ -82,16 +83,22 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
         )  # fmt: skip
         name.set_in_layout(False)  # a name does not change the size of the panel
         half = name.get_window_extent().size / 2
-        places = []
-        for distance, direction in itertools.product(distances, directions):
-            centre = point + (half + distance) * direction
-            places.append((distance, Bbox([centre - half, centre + half])))
-        inside = [(d, p) for d, p in places if panel.bbox.contains(*p.p0) and panel.bbox.contains(*p.p1)]
-        free = [(distance, place) for distance, place in inside if not place.count_overlaps(occupied)]
-        _, place = min(free or places[:1], key=lambda entry: entry[0] + _BAR * scale * entry[1].count_overlaps(bars))
-        name.set_position(((place.p0 + place.p1) / 2 - point) / scale)
+        centres = point + (half + distances[:, None]) * directions
+        places = centres[:, None] + half * corners
+        outside = (places[:, 0] < panel.bbox.p0).any(axis=1) | (places[:, 1] > panel.bbox.p1).any(axis=1)
+        costs = distances + _BAR * scale * _count_overlaps(places, bars)
+        costs[outside | (_count_overlaps(places, occupied) > 0)] = np.inf
+        best = costs.argmin()
+        name.set_position((centres[best] - point) / scale)
         # A pixel more: text has another size, by a fraction of a pixel, when the figure is saved.
-        occupied.append(place.padded(1))
+        occupied = np.concatenate([occupied, [places[best] + corners]])
+
+
+def _count_overlaps(places: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Count the ``boxes`` that each of the ``places`` overlaps: both are arrays of [number, lower left and upper right
+    corner, x and y], in pixels."""
+    (low, high), (box_low, box_high) = places.swapaxes(0, 1)[:, :, None], boxes.swapaxes(0, 1)
+    return ((low < box_high) & (high > box_low)).all(axis=2).sum(axis=1)
 
 
 # Training rules at matched cost
