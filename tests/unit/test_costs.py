@@ -562,6 +562,8 @@ def test_whoever_prices_an_examination_does_so_for_the_place_of_service():
     assert price_case(case("Upper GI Endoscopy"), office.costs).exam_cost_map == {"Upper GI Endoscopy": endoscopy}
     assert ZeroTest.build(office, None, 0, "mimic_iv").price("Upper GI Endoscopy").usd == endoscopy
     assert {endoscopy, puncture} <= {*Assessor("mimic_iv", office.costs).usd}
+    with pytest.raises(ValueError, match="private_cases"):
+        synthetic_cases(0)
     synthetic = [key for one in synthetic_cases(60, office) for key in one.exam_cost_map.items()]
     assert ("CSF Study", puncture) in synthetic and ("Upper GI Endoscopy", endoscopy) in synthetic
     environment = DiagnosticEnvironment(office.environment)

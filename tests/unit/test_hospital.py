@@ -160,6 +160,8 @@ def test_posterior_and_planning_equal_enumeration():
     np.testing.assert_allclose(doctor.expected_best(prior), [expected], rtol=1e-12)
     assert doctor.update(prior, "Lipase", "A: Value: ___; B: Comments: haemolysed") is prior
     assert doctor.update(prior, "Unknown Scan", "A: Value: 24") is prior
+    doctor._women = np.ones(3)  # a model without men
+    np.testing.assert_allclose(doctor.posterior(61, False, {}), weights / weights.sum())
 
 
 @pytest.mark.parametrize("dataset", WRITTEN)

@@ -249,6 +249,8 @@ def test_the_oracle_is_the_reference(toy_case):
             ("end", likeliest) if pick is None else ("result", agent.doctor.key(agent.doctor.exams[pick]))
         )
         assert said.lost == pytest.approx(said.best_value - said.values["end", wrong]) and said.disagrees
+        refused = oracle.opinion(state, ("over_budget", "ct chest"), []).values["over_budget", "ct chest"]
+        assert refused == pytest.approx(p.max() - agent.charges(state)[1])  # its charge, and the diagnosis comes next
         assert said.best_value >= max(v for v in said.values.values() if v is not None) - 1e-3
         agreed = oracle.opinion(state, said.best, [])
         assert agreed.lost == pytest.approx(0.0, abs=1e-9) and not agreed.disagrees

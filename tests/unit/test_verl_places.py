@@ -21,7 +21,7 @@ from cdpr.seeding import derive_seed
 from cdpr.settings import Serving, SettingsError, merge, parse_settings
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
-from cdpr.training.verl.checkpoints import LATEST, checkpoint_folder, keep_only, prepare_resume
+from cdpr.training.verl.checkpoints import LATEST, checkpoint_folder, keep_only, link_policy, prepare_resume
 from cdpr.training.verl.configuration import check_settings, hydra_arguments, translate_settings
 from cdpr.training.verl.launch import frozen_server, ray_cluster
 from cdpr.training.verl.memory import cpus_of_ray
@@ -382,3 +382,22 @@ def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):
     refused("before Ray", RuntimeError)
     with ray_cluster(1, tmp_path / "ray.log"):
         assert "RAY_ADDRESS" not in os.environ
+
+
+def test_a_policy_is_whole_where_only_some_of_its_files_can_be_linked(tmp_path, monkeypatch):
+    link, policy = os.link, tmp_path / "policy"
+    policy.mkdir()
+    for name in ("a.safetensors", "b.safetensors", "config.json"):
+        (policy / name).write_text(name)
+
+    def link_configuration_alone(source, target):
+        if source.endswith(".safetensors"):
+            raise OSError("too many links")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", link_configuration_alone)
+    link_policy(policy, tmp_path / "out")
+    assert {file.name: file.read_text() for file in (tmp_path / "out").iterdir()} == {
+        file.name: file.name for file in policy.iterdir()
+    }
+    assert (tmp_path / "out/config.json").samefile(policy / "config.json")

@@ -162,7 +162,8 @@ class Diagnostician:
 
     def posterior(self, age: int | None, female: bool | None, symptoms: dict[str, int]) -> np.ndarray:
         """P(disease | age in years, sex, symptoms), shape [D]. ``symptoms`` has the state (an index) of findings in the
-        case summary, by name. What is None or missing is not conditioned on."""
+        case summary, by name. What is None or missing is not conditioned on. It is the distribution over all patients
+        where the model rules out every disease."""
         joint = self.site.weights.copy()  # P(disease, age, sex, symptoms), one factor after another
         if age is not None:  # an age outside the table counts as the nearest in it
             joint = joint * self._ages[:, min(max(age, AGES[0]), AGES[-1]) - AGES[0]]
@@ -171,7 +172,8 @@ class Diagnostician:
         for finding in self.hospital.presentation:
             if finding.name in symptoms:
                 joint = joint * finding.table[:, symptoms[finding.name]]
-        return joint / joint.sum()
+        total = joint.sum()
+        return joint / total if total > 0 else self.site.weights
 
     def update(self, before: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
         """P(disease) after the result ``result_text`` of the examination ``exam_key``, from the distribution

@@ -48,7 +48,7 @@ class Costs(Section):
     #: non-facility) where that has a rate.
     place_of_service: Literal["outpatient", "office"] = key("outpatient", decision="D15b")
     #: Price of an examination without code and class.
-    fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items cost 5.00")
+    fallback_usd: float = key(5.0, ge=0, lt=1e6, paper="sample record: unmapped items cost 5.00")
     #: Whether an examination without a code has the median price of its class (a biopsy that of biopsies); `false`: the
     #: fallback price.
     class_rates: bool = key(True, decision="D15a")

@@ -56,7 +56,7 @@ class Oracle:
 
         An action is a pair (kind, text). A diagnosis is (``end``, text), where an empty text stands for the likeliest
         disease. A request is (kind, examination), where the kind says how it is answered: ``result``, ``repeat`` (of an
-        earlier request), ``unavailable`` or ``invalid``.
+        earlier request), ``unavailable``, ``over_budget`` or ``invalid``.
         """
         doctor = self.agent.doctor  # the model of the hospital: its diseases and examinations
         actions = list(dict.fromkeys([taken, *others]))
@@ -81,6 +81,8 @@ class Oracle:
                 return self._probability_right(posterior, text) if text else diagnosed
             if kind == "invalid":  # it costs something, and the state stays as it is
                 return unchanged - self.agent.loss(Effort(invalid=1))
+            if kind == "over_budget":  # it counts as missing, and the diagnosis comes next
+                return diagnosed - miss
             if action not in exam_of:  # unknown to the model: its value is known only if the record lacks it
                 return unchanged - miss if kind == "unavailable" else None
             if requested[exam_of[action]]:  # a repeated result is free of charge; a missing one costs again

@@ -71,10 +71,15 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: 
 def link_policy(policy: Path, out_dir: Path) -> None:
     """Copy the folder ``policy`` to ``out_dir``, by hard links where the file system supports them. Files are copied
     where it does not, for example because the two folders are on different disks."""
-    try:
-        shutil.copytree(policy, out_dir, copy_function=os.link)
-    except OSError:
-        shutil.copytree(policy, out_dir, dirs_exist_ok=True)
+
+    def link(source: str, target: str) -> None:
+        """Link one file, or copy it."""
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+    shutil.copytree(policy, out_dir, copy_function=link)
 
 
 def fold_adapter(folder: Path, rank: int) -> None:
