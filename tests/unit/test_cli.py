@@ -175,19 +175,39 @@ def test_why_answers_for_every_file_of_a_result_and_names_near_ones(tmp_path, ca
         assert code == 2 and len(error.splitlines()) == 1 and str(results / near) in error, error
 
 
+@contextlib.contextmanager
+def disk_of(size, tmp_path):
+    """A folder on a disk of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount a disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
 @pytest.fixture
 def full_disk(tmp_path):
     """A folder on a disk of its own that has no room left."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("only root can mount a disk")
-    (place / "results").mkdir()
-    with contextlib.suppress(OSError):
-        (place / "filler").write_bytes(bytes(2**17))
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with disk_of("64k", tmp_path) as place:
+        (place / "results").mkdir()
+        with contextlib.suppress(OSError):
+            (place / "filler").write_bytes(bytes(2**17))
+        yield place
+
+
+def test_a_disk_that_fills_up_during_an_import_is_no_damaged_table(tmp_path):
+    from cdpr.ingest.attrition import Attrition
+    from cdpr.ingest.mimic_tables import Tables
+
+    counts, query = Attrition("mimic_iv"), "CREATE TABLE large AS SELECT random() FROM range(1000000)"
+    with disk_of("3m", tmp_path) as state:
+        tables = Tables(tmp_path / "raw", state / "tables", counts)
+        with tables, pytest.raises(Exception) as caught:
+            list(tables.rows(query))
+    what, _, remedy = cli.explain(caught.value).splitlines()
+    assert what == "No space left on device" and remedy.startswith("Free space there, or ")
 
 
 def by_name(folder):

@@ -141,6 +141,8 @@ class Tables:
                 yield from map(row_type._make, batch)
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException,
                 duckdb.ConversionException) as error:  # fmt: skip
+            if "No space left on device" in str(error):
+                raise  # the table is whole: `cdpr.problems` says which disk is full
             raise self._explain(str(error)) from error
 
     def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[Any]:
