@@ -140,8 +140,8 @@ def write_in_empty_panel(panel: Axes, text: str) -> None:
 def write_notes(figure: Figure, settings: Settings, notes: Iterable[str]) -> None:
     """Write notes in the lower left corner of a figure, each on lines of its own (empty ones are left out); in the
     lower right, where the cases come from and the unit of costs in the utility. Many notes make the figure taller."""
-    lines = [line for note in notes for line in wrap(note, 140)]  # 140 characters fit beside the origin
-    origin = f"{tier_mark(settings)}; cost unit: USD {settings.utility.cost_unit_usd:g}"
+    lines = [line for note in notes for line in wrap(note, 125)]  # 125 characters fit beside the origin
+    origin = f"{tier_mark(settings)}; cost unit of the utility: USD {settings.utility.cost_unit_usd:g}"
     small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
     figure.text(0.995, 0.004, origin, ha="right", **small)
     figure.text(0.005, 0.004, "\n".join(lines), ha="left", **small)
