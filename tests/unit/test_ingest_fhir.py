@@ -460,3 +460,98 @@ def test_a_file_that_is_no_export(tmp_path):
     note = basis()[-1] | {"content": [{"attachment": {"contentType": "text/plain", "data": "SECRET!"}}]}
     with pytest.raises(IngestError, match=r"attachment\.data': no base64"):
         read(write(tmp_path / "b", [*basis()[:-1], note]))
+
+
+def test_references_by_an_identifier_are_found_unless_several_have_it(tmp_path):
+    """As identifiers, with or without a type, and as searches; an account that two encounters share is neither's."""
+    number = {"system": "urn:oid:1.2", "value": "77"}
+    patient, stay, *others, note = basis(identifier=[{"system": "https://h.org/visit", "value": "V9"}, number])
+    search = {"reference": "Encounter?identifier=https://h.org/visit|V9"}
+    told = [patient | {"identifier": [number]}, stay | {"subject": {"identifier": number}}, *others,
+            note | {"subject": {"type": "Patient", "identifier": number}, "context": {"encounter": [search]}},
+            observation("Lipase", 30, encounter=search), observation("Amylase", 9, encounter={"identifier": number}),
+            observation("TSH", 3, encounter={"display": "a stay"})]  # fmt: skip
+    record, attrition = only(write(tmp_path, told))
+    assert "43 year old female" in record.case_summary and {"Lipase", "Amylase"} <= {*record.key_pertinent_results_dict}
+    assert attrition.events["results and notes of no encounter"] == 1
+    _, attrition = read(write(tmp_path, [*told, stay | {"id": "f", "identifier": [number], "status": "cancelled"}]))
+    assert attrition.events["results and notes of no encounter"] == 2
+
+
+def test_the_zone_and_the_last_beginning_decide_in_whose_time_a_result_falls(tmp_path):
+    """A day is the patient's day; a stay without an end goes on until the next one."""
+    patient, stay, *others = basis(period={"start": "2024-03-02", "end": "2024-03-03"})
+    earlier = {"resourceType": "Encounter", "id": "f", "status": "finished", "subject": {"reference": "Patient/p"},
+               "period": {"start": "2019-06-01T08:00:00Z"}}  # fmt: skip
+    times = {
+        "Lipase": "2024-03-03T23:30:00-07:00",
+        "Amylase": "2024-03-02T01:00:00+10:00",
+        "Ferritin": "2024-03-04T00:30:00+02:00",
+    }
+    told = [observation(name, 3, effectiveDateTime=time) for name, time in times.items()]
+    for one in told:
+        del one["encounter"]
+    records, _ = read(write(tmp_path, [earlier, patient, stay, *others, *told]))
+    assert [{*times} & {*record.key_pertinent_results_dict} for record in records] == [{"Lipase", "Amylase"}]
+
+
+def test_of_versions_of_a_result_the_corrected_and_the_final_one_count(tmp_path):
+    told = [observation("Potassium", 7.9), observation("Potassium", 4.1, status="corrected"),
+            observation("Blood culture", "No growth to date", status="preliminary"),
+            observation("Blood culture", "Escherichia coli")]  # fmt: skip
+    record, attrition = only(write(tmp_path, [*basis(), *told]))
+    assert [text for name, text in record.key_pertinent_results_dict.items() if "Physical" not in name] == [
+        "Potassium: Value: 4.1; Units: mmol/L", "Blood culture: Value: Escherichia coli"]  # fmt: skip
+    assert attrition.events["repeated items"] == 2
+
+
+def test_words_of_an_interpretation_are_read_like_its_codes(tmp_path):
+    local = {"coding": [{"code": "1", "display": "Positive"}]}
+    told = [observation("Sodium", 128, interpretation=[{"text": "Low"}]),
+            observation("Influenza PCR", None, interpretation=[local])]  # fmt: skip
+    results = only(write(tmp_path, [*basis(), *told]))[0].key_pertinent_results_dict
+    assert results["Comprehensive Metabolic Panel"].endswith("Flag: abnormal")
+    assert [text for text in results.values() if text.endswith("Value: positive")]
+
+
+@pytest.mark.parametrize(
+    ("primary", "other"),
+    [("hospital-main-diagnosis", "secondary-DX"), ("F", "A"), ("discharge", "admitting"), ("DD", "7"), ("7", "CM")],
+)
+def test_roles_of_other_code_systems_and_unknown_ones(tmp_path, primary, other):
+    """German, of HL7 version 2, FHIR's examples; an unknown role is tried last."""
+    named = [{"condition": {"reference": f"Condition/{number}"}, "use": concept("", role)}
+             for number, role in (("c2", other), ("c1", primary))]  # fmt: skip
+    record, attrition = only(write(tmp_path, [*basis(diagnosis=named), observation("Lipase", 30)]))
+    assert record.diagnosis_results == "Acute appendicitis"
+    assert attrition.events["diagnoses of encounters in an unknown role"] == ("7" in (primary, other))
+
+
+def test_what_was_entered_in_error_or_refuted_is_not_told(tmp_path):
+    wrong, who = {"status": "entered-in-error"}, {"patient": {"reference": "Patient/p"}}
+    about = {"encounter": {"reference": "Encounter/e"}, "subject": {"reference": "Patient/p"}}
+    told = [
+        {"resourceType": "AllergyIntolerance", **who, "code": concept("Latex"),
+         "verificationStatus": concept("", "refuted")},
+        {"resourceType": "FamilyMemberHistory", **who, **wrong, "condition": [{"code": concept("Migraine")}]},
+        condition("Gout", "g", "problem-list-item", verificationStatus=concept("", "entered-in-error")),
+        {"resourceType": "Composition", **about, **wrong, "section": [{"title": "Allergies", "text": {"div": HTML}}]},
+        {"resourceType": "QuestionnaireResponse", **about, **wrong, "item": [
+            {"text": "Past Medical History", "answer": [{"valueString": "Lupus"}]}]}]  # fmt: skip
+    record, attrition = only(write(tmp_path, [*basis(), observation("Lipase", 30), *told]))
+    assert [line.partition(":")[0] for line in record.case_summary.splitlines()] == [
+        "- Patient Information", "- Chief Complaint", "- History of Present Illness"]  # fmt: skip
+    assert attrition.events["notes that are superseded or withdrawn"] == 5
+
+
+def test_joined_files_test_patients_and_conditions_by_the_day_they_were_recorded(tmp_path):
+    """A mark of UTF-8 where the second file began. An old onset is no reason against the encounter of the record."""
+    patient, stay, _, _, note = basis()
+    del stay["diagnosis"]
+    stay2 = stay | {"id": "f", "period": {"start": "2023-01-01", "end": "2023-01-02"}}
+    told = condition("Acute appendicitis", "c1", onsetDateTime="2024-02-20", recordedDate="2024-03-02T12:00:00Z")
+    lines = [patient | {"meta": {"security": [{"code": "HTEST"}]}}, stay, stay2, told, note, observation("Lipase", 30)]
+    (tmp_path / "all.ndjson").write_text("\n\ufeff".join(map(json.dumps, lines)) + "\n\ufeff\n", encoding="utf-8")
+    record, attrition = only(tmp_path / "all.ndjson")
+    assert record.diagnosis_results == "Acute appendicitis"
+    assert attrition.events["resources marked as test data, read like others"] == 1

@@ -6,6 +6,7 @@ from the notes of the encounter, by the same headings as in MIMIC-IV, so that ho
 read.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,13 @@ from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import, patient_information
-from .fhir_resources import FhirElement, Resource, attached_texts, concept_display, of_kind, read_resources
+from .fhir_resources import FhirElement, Resource, attached_texts, concept_display, not_after, of_kind, read_resources
 from .fhir_results import FINAL, Person, collect_results, read_value, time_of
 from .notes import parse_discharge_note
 from .texts import html_text, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
-_ROLES = _WORDS["roles"]  # roles of a diagnosis in an encounter, with their order: the smallest number is tried first
+_ROLES = _WORDS["roles"]  # roles of a diagnosis in an encounter: the smallest number is tried first, infinity is none
 _RESULT_KINDS = ("Observation", "DiagnosticReport", "Procedure")
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)  # the end of an encounter that has not ended; after all known times
 
@@ -54,7 +55,7 @@ class _Case:
         if first is None or last is None or self.start is None or not self.encounters:
             return False
         ends = (encounter.child("period").moment("end", end=True) for encounter in self.encounters)
-        return self.start <= last and first <= max(end or _END_OF_TIME for end in ends)
+        return not_after(self.start, last) and not_after(first, max(end or _END_OF_TIME for end in ends))
 
 
 _CasesByPatient = dict[Resource | None, list[_Case]]
@@ -83,6 +84,9 @@ def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_C
     named_diagnoses = {_find_condition(entry) for one in by_encounter for entry in one.children("diagnosis")}
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
+            continue
+        if _is_withdrawn(resource):
+            attrition.count("notes that are superseded or withdrawn")
             continue
         owners = _find_owners(resource, by_encounter, by_patient)
         for case in owners:
@@ -124,6 +128,14 @@ def _is_lasting(resource: Resource) -> bool:
     return lasting or (resource.kind == "Condition" and "problem-list-item" in resource.codes("category"))
 
 
+def _is_withdrawn(resource: Resource) -> bool:
+    """Whether a note or an entry of the history is superseded, refuted or was entered in error. Results are judged
+    where they are collected."""
+    states = {resource.text("status"), resource.text("docStatus"), *resource.codes("verificationStatus")}
+    is_result = resource.kind in _RESULT_KINDS and not _is_note(resource)
+    return not is_result and not states.isdisjoint(_WORDS["withdrawn"])
+
+
 def _patient_of(resource: Resource) -> Resource | None:
     """Return the patient of a resource; None where the resource names no patient of the export."""
     return (resource.child("subject") or resource.child("patient")).resolve()
@@ -131,19 +143,21 @@ def _patient_of(resource: Resource) -> Resource | None:
 
 def _find_owners(resource: Resource, by_encounter: dict[Resource, _Case], by_patient: _CasesByPatient) -> list[_Case]:
     """Return the cases to which a resource belongs: that of the encounter that it names. If it names none, it belongs
-    to the only case of its patient, or to the case in whose time it falls. A lasting resource of no such case belongs
-    to all encounters of its patient; any other one to no case (an empty list)."""
+    to the only case of its patient, or to the case in whose time it falls. A lasting resource that names no known one
+    belongs to all encounters of its patient; any other one to no case (an empty list)."""
     patient = _patient_of(resource)
     cases = by_patient[patient] if patient else []
     references = (resource.child("encounter"), *resource.child("context").children("encounter"))
     if first_reference := next(filter(None, references), None):
         encounter = first_reference.resolve()
         owners = [by_encounter[encounter]] if encounter in by_encounter else []
-    elif len(cases) == 1:
+    elif len(cases) == 1 or _is_lasting(resource):
         owners = cases
     else:
         first, last = time_of(resource), time_of(resource, end=True)
-        owners = [case for case in cases if case.overlaps(first, last)][:1]
+        # Of several the last that began: an encounter without an end goes on only until the next one.
+        fitting = [one for one in cases if one.overlaps(first, last)]
+        owners = sorted(fitting, key=lambda one: one.start or _END_OF_TIME)[-1:]
     return owners or [case for case in cases if case.encounters and _is_lasting(resource)]
 
 
@@ -213,7 +227,8 @@ def _join_distinct(texts: Iterable[str]) -> str:
 
 def _result_resources(case: _Case, source: FhirSource, attrition: Attrition) -> list[Resource]:
     """Return the observations, reports and procedures of a case, and the observations that its reports and panels list,
-    sorted by time. Those later than ``source.hours_after_start`` are left out and counted; None leaves out none."""
+    sorted by time; of one time, corrections come first and preliminary results last. Those later than
+    ``source.hours_after_start`` are left out and counted; None leaves out none."""
     own = [resource for resource in of_kind(case.resources, *_RESULT_KINDS) if not _is_note(resource)]
     listed = []
     for report in of_kind(own, "DiagnosticReport", "Observation"):
@@ -223,10 +238,11 @@ def _result_resources(case: _Case, source: FhirSource, attrition: Attrition) -> 
     resources = list({id(resource.value): resource for resource in (*own, *observations)}.values())
     if source.hours_after_start is not None and case.start is not None:
         last = case.start + timedelta(hours=source.hours_after_start)
-        early = [resource for resource in resources if (time_of(resource) or last) <= last]
+        early = [resource for resource in resources if not_after(time_of(resource) or last, last)]
         attrition.count("results after the initial workup", len(resources) - len(early))
         resources = early
-    return sorted(resources, key=lambda resource: time_of(resource) or _END_OF_TIME)
+    # Of two versions of a result the first is used.
+    return sorted(resources, key=lambda one: (time_of(one) or _END_OF_TIME, FINAL.get(one.text("status"), 1)))
 
 
 def _find_condition(entry: FhirElement) -> Resource | None:
@@ -257,11 +273,12 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             if "CC" in roles:  # chief complaint
                 complaints.append(condition.display("code"))
             # The smallest order is tried first: discharge diagnoses before those for billing, ...
-            orders = [_ROLES[role] for role in roles & _ROLES.keys()]
-            if not orders:
+            order = min(_ROLES[role] for role in roles & _ROLES.keys() or {"other"})
+            attrition.count("diagnoses of encounters in an unknown role", roles.isdisjoint(_ROLES))
+            if order == math.inf:
                 others.append(condition)
             elif _is_confirmed_illness(condition, attrition):
-                candidates[min(orders), float(entry.number("rank") or "inf")].append(condition)
+                candidates[order, float(entry.number("rank") or "inf")].append(condition)
     # Of the conditions with the first role and rank, the one that fits best as an illness.
     equals = candidates[min(candidates)] if candidates else _unnamed_diagnoses(case, others, by_onset, attrition)
     primary = min(equals, key=lambda condition: _illness_rank(condition) or 0, default=None)
@@ -354,19 +371,14 @@ def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict
 
 def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
     """Yield (text, whether it is a whole note) of each text of a case that may contain history and physical
-    examination, those from structured resources first. Compositions that are not final are left out; so are withdrawn
-    documents and reports, which are counted."""
+    examination, those from structured resources first."""
     for resource in of_kind(case.resources, "Composition"):
-        if resource.text("status") in FINAL:
-            yield from ((section, False) for section in _composition_sections(resource))
+        yield from ((section, False) for section in _composition_sections(resource))
     for resource in of_kind(case.resources, "QuestionnaireResponse"):
         yield from ((answer, False) for answer in _list_answers(resource))
     for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
-        if {resource.text("status"), resource.text("docStatus")}.intersection(_WORDS["withdrawn"]):
-            attrition.count("notes that are superseded or withdrawn")
-            continue
         # The attachments of other reports are results.
         attachments = resource.children("presentedForm") if _is_note(resource) else []
         attachments += [one.child("attachment") for one in resource.children("content")]

@@ -12,7 +12,7 @@ from calendar import monthrange
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time, timedelta, timezone
 from email.message import Message
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from .texts import html_text, one_line, patterns, phrases, plain_text, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
+_NO_ZONE = timezone(timedelta(), "unknown")  # that of a date, or of a time without a zone; it is not equal to UTC
 _STU3 = "resources with element names of FHIR STU3"  # an event that is counted
 
 
@@ -40,7 +41,8 @@ class FhirElement(Element):
         return part
 
     def moment(self, name: str, end: bool = False) -> datetime | None:
-        """Read the date or time ``name``, of a period its start; None where it is absent. A time without a zone is UTC.
+        """Read the date or time ``name``, of a period its start; None where it is absent. A time without a zone
+        counts as UTC, except beside one with a zone (:func:`not_after`).
 
         A date without a time is the first moment of its day, month or year; with ``end`` it is the last one. Raises
         IngestError for text that is no date or time.
@@ -55,13 +57,13 @@ class FhirElement(Element):
                 raise ValueError(text)
             if len(text) > len("2024-03-02"):
                 moment = datetime.fromisoformat(text)
-                return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+                return moment if moment.tzinfo else moment.replace(tzinfo=_NO_ZONE)
             # A year, a month of a year, or a day. Month and day that are not given are 0 at first, then the first or
             # last one.
             year, month, day = (*map(int, text.split("-")), 0, 0)[:3]
             month = month or (12 if end else 1)
             day = day or (monthrange(year, month)[1] if end else 1)
-            return datetime.combine(date(year, month, day), time.max if end else time.min, UTC)
+            return datetime.combine(date(year, month, day), time.max if end else time.min, _NO_ZONE)
         except ValueError:
             raise self.error(name, f"{quoted(text)} is no date or time") from None
 
@@ -82,19 +84,23 @@ class FhirElement(Element):
         return {coding.text("code") for concept in self.children(name) for coding in concept.children("coding")} - {""}
 
     def resolve(self, name: str = "reference") -> "Resource | None":
-        """Find the resource to which the text ``name`` refers: ``Patient/7``, a URL, or ``#a`` for one that the own
-        resource contains. None where the export does not have it."""
+        """Find the resource to which the text ``name`` refers: ``Patient/7``, a URL, ``#a`` for one that the own
+        resource contains, or ``Patient?identifier=system|value``, for which an identifier beside it may stand. None
+        where the export does not have it."""
         address = self.text(name).partition("/_history/")[0]  # without a version
         export, bundle = self.resource.export, self.resource.bundle
         if address.startswith("#"):
             inner = [one for one in self.resource.children("contained") if one.text("id") == address[1:]]
             return Resource(inner[0], export, bundle) if inner else None
         kind_and_id = _PATTERN.local_reference.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
-        for alias in (address, kind_and_id[1] if kind_and_id else ""):
+        # The name of the element says what kind of resource an identifier means: "encounter", in a list "encounter[0]".
+        element = self.place.rpartition(".")[2].partition("[")[0]
+        kind = self.text("type") or _WORDS["targets"].get(element, element.capitalize())
+        for alias in (address, kind_and_id[1] if kind_and_id else "", _search_address(kind, self.child("identifier"))):
             known = export.by_reference.get(alias, {})
             # Of other bundles only one may have it: the pages of a query are bundles, which refer to one another.
             only = next(iter(known.values())) if len(known) == 1 else None
-            if resource := known.get(bundle) or known.get("") or only:
+            if alias and (resource := known.get(bundle) or known.get("") or only):
                 return resource
         return None
 
@@ -119,6 +125,16 @@ class FhirElement(Element):
         return html_text(text) if kind in _WORDS["marked"] else plain_text(text)
 
 
+def not_after(first: datetime, second: datetime) -> bool:
+    """Whether a time is not after a second one. One without a zone is taken in the zone of the other: a day lasts from
+    midnight to midnight where the patient is."""
+    if first.tzinfo is _NO_ZONE:
+        first = first.replace(tzinfo=second.tzinfo)
+    elif second.tzinfo is _NO_ZONE:
+        second = second.replace(tzinfo=first.tzinfo)
+    return first <= second
+
+
 def concept_display(concept: FhirElement) -> str:
     """Return a CodeableConcept in words: its text or display, else the display that its code has elsewhere in the
     export, else LOINC's name for a common code. Empty where it has none of these."""
@@ -129,17 +145,25 @@ def concept_display(concept: FhirElement) -> str:
     return one_line(next(filter(None, names), ""))
 
 
+def _search_address(kind: str, identifier: FhirElement) -> str:
+    """Return the address by which FHIR finds the resource of this kind with an ``identifier`` (``Patient?identifier=
+    system|value``); empty where it has no value."""
+    value = identifier.text("value")
+    return value and f"{kind}?identifier={identifier.text('system')}|{value}"
+
+
 @dataclass
 class Export:
     """The resources of an export, in the order of its files.
 
-    ``displays`` has the words for codes in the whole export. ``by_reference`` has each resource by its URL and by
-    ``Kind/id``, and then by its bundle (:class:`Resource`).
+    ``displays`` has the words for codes in the whole export. ``by_reference`` has each resource by its URL, by
+    ``Kind/id`` and by its identifiers, and then by its bundle (:class:`Resource`); None where several have the same
+    identifier.
     """
 
     resources: list["Resource"] = field(default_factory=list)
     displays: dict[str, str] = field(default_factory=dict)
-    by_reference: dict[str, dict[str, "Resource"]] = field(default_factory=lambda: defaultdict(dict))
+    by_reference: dict[str, dict[str, "Resource | None"]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, resource: "Resource", address: str) -> bool:
         """Add a resource, to which others may refer by its ``address`` (a URL, or empty) and by ``Kind/id``. Returns
@@ -152,6 +176,9 @@ class Export:
             self.resources.append(resource)
             for name in names:
                 self.by_reference[name][resource.bundle] = resource
+            for one in resource.children("identifier") if resource.kind in _WORDS["identified"] else ():
+                same = self.by_reference[_search_address(resource.kind, one)]
+                same[resource.bundle] = None if resource.bundle in same else resource
         elif known.value != resource.value:
             # names[-1] is Kind/id where the resource has an id.
             raise resource.error("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
@@ -226,6 +253,8 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         else:
             resource = Resource(content, export, bundle)
             attrition.count(_STU3, resource.is_stu3)
+            tags = [tag.text("code") for name in ("tag", "security") for tag in resource.child("meta").children(name)]
+            attrition.count("resources marked as test data, read like others", "HTEST" in tags)
             attrition.count("resources that stand twice", export.add(resource, address))
 
     for file in files:
@@ -247,7 +276,7 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
 def _read_elements(file: Path) -> Iterator[FhirElement]:
     """Yield the JSON objects of a file: one on each line, a list of them, or a single one. The content decides, not the
     name. Raises IngestError for anything else."""
-    text = read_text(file)
+    text = read_text(file).replace("\ufeff", "")  # also within the file, where several were joined
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     first_line = None
     with contextlib.suppress(ValueError, RecursionError):

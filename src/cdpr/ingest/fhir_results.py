@@ -18,7 +18,7 @@ from .notes import report_text
 from .texts import is_absent, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
-FINAL = _WORDS["final"]  # values of the element ``status``
+FINAL = _WORDS["final"]  # values of the element ``status``, each with its order: corrections before what they correct
 _SEXES = {sex: set(words) for sex, words in _WORDS["sexes"].items()}  # by FHIR's ``male``, ...: words and codes for it
 Texts = dict[str, str]  # by examination
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"  # categories of observations
@@ -164,7 +164,7 @@ def _name_panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[d
 def _is_final(resource: Resource, attrition: Attrition) -> bool:
     """Whether a result is final; one without a status counts as final. All results are counted by their kind, and those
     that are not final once more."""
-    what, final = _WORDS["counted"][resource.kind], resource.text("status") in ("", *FINAL)
+    what, final = _WORDS["counted"][resource.kind], resource.text("status") in FINAL
     attrition.count(what)
     attrition.count(f"{what} that are withdrawn or not there yet", not final)
     return final
@@ -228,8 +228,9 @@ def _vocabulary_name(name: str) -> str:
 def _read_analytes(content: FhirElement, person: Person, parent_label: str = "") -> Iterable[Analyte]:
     """Read what an observation and its components measured, as analytes. A component without a name gets
     ``parent_label``, the label of its observation."""
-    flags = content.codes("interpretation")
-    words = [_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())]  # "positive" for POS
+    flags = {word for concept in content.children("interpretation") for word in _concept_words(concept)}
+    # "positive" for POS, once.
+    words = list(dict.fromkeys(_WORDS["values"][flag] for flag in sorted(flags & _WORDS["values"].keys())))
     notes = [*(note.text("text") for note in content.children("note")), content.text("comment")]
     measured = read_value(content)
     if measured is None:  # the word of the first flag is the value
