@@ -464,25 +464,35 @@ def test_a_file_that_is_no_export(tmp_path):
 
 def test_references_by_an_identifier_are_found_unless_several_have_it(tmp_path):
     """As identifiers, with or without a type, and as searches; an account that two encounters share is neither's."""
-    number = {"system": "urn:oid:1.2", "value": "77"}
-    patient, stay, *others, note = basis(identifier=[{"system": "https://h.org/visit", "value": "V9"}, number])
+    number, account = {"system": "urn:oid:1.2", "value": "77"}, {"value": "77"}
+    patient, stay, *others, note = basis(identifier=[{"system": "https://h.org/visit", "value": "V9"}, account])
     search = {"reference": "Encounter?identifier=https://h.org/visit|V9"}
-    told = [patient | {"identifier": [number]}, stay | {"subject": {"identifier": number}}, *others,
-            note | {"subject": {"type": "Patient", "identifier": number}, "context": {"encounter": [search]}},
-            observation("Lipase", 30, encounter=search), observation("Amylase", 9, encounter={"identifier": number}),
-            observation("TSH", 3, encounter={"display": "a stay"})]  # fmt: skip
+    told = [
+        patient | {"identifier": [number]},
+        stay | {"subject": {"identifier": number}},
+        *others,
+        note | {"subject": {"type": "Patient", "identifier": number}, "context": {"encounter": [search]}},
+        observation("Lipase", 30, encounter=search),
+        observation("Amylase", 9, encounter={"identifier": account}),
+        observation("TSH", 3, encounter={"display": "a stay"}),
+    ]
     record, attrition = only(write(tmp_path, told))
     assert "43 year old female" in record.case_summary and {"Lipase", "Amylase"} <= {*record.key_pertinent_results_dict}
     assert attrition.events["results and notes of no encounter"] == 1
-    _, attrition = read(write(tmp_path, [*told, stay | {"id": "f", "identifier": [number], "status": "cancelled"}]))
+    _, attrition = read(write(tmp_path, [*told, stay | {"id": "f", "identifier": [account], "status": "cancelled"}]))
     assert attrition.events["results and notes of no encounter"] == 2
 
 
 def test_the_zone_and_the_last_beginning_decide_in_whose_time_a_result_falls(tmp_path):
     """A day is the patient's day; a stay without an end goes on until the next one."""
     patient, stay, *others = basis(period={"start": "2024-03-02", "end": "2024-03-03"})
-    earlier = {"resourceType": "Encounter", "id": "f", "status": "finished", "subject": {"reference": "Patient/p"},
-               "period": {"start": "2019-06-01T08:00:00Z"}}  # fmt: skip
+    earlier = {
+        "resourceType": "Encounter",
+        "id": "f",
+        "status": "finished",
+        "subject": {"reference": "Patient/p"},
+        "period": {"start": "2019-06-01T08:00:00Z"},
+    }
     times = {
         "Lipase": "2024-03-03T23:30:00-07:00",
         "Amylase": "2024-03-02T01:00:00+10:00",
@@ -496,19 +506,26 @@ def test_the_zone_and_the_last_beginning_decide_in_whose_time_a_result_falls(tmp
 
 
 def test_of_versions_of_a_result_the_corrected_and_the_final_one_count(tmp_path):
-    told = [observation("Potassium", 7.9), observation("Potassium", 4.1, status="corrected"),
-            observation("Blood culture", "No growth to date", status="preliminary"),
-            observation("Blood culture", "Escherichia coli")]  # fmt: skip
+    told = [
+        observation("Potassium", 7.9),
+        observation("Potassium", 4.1, status="corrected"),
+        observation("Blood culture", "No growth to date", status="preliminary"),
+        observation("Blood culture", "Escherichia coli"),
+    ]
     record, attrition = only(write(tmp_path, [*basis(), *told]))
     assert [text for name, text in record.key_pertinent_results_dict.items() if "Physical" not in name] == [
-        "Potassium: Value: 4.1; Units: mmol/L", "Blood culture: Value: Escherichia coli"]  # fmt: skip
+        "Potassium: Value: 4.1; Units: mmol/L",
+        "Blood culture: Value: Escherichia coli",
+    ]
     assert attrition.events["repeated items"] == 2
 
 
 def test_words_of_an_interpretation_are_read_like_its_codes(tmp_path):
     local = {"coding": [{"code": "1", "display": "Positive"}]}
-    told = [observation("Sodium", 128, interpretation=[{"text": "Low"}]),
-            observation("Influenza PCR", None, interpretation=[local])]  # fmt: skip
+    told = [
+        observation("Sodium", 128, interpretation=[{"text": "Low"}]),
+        observation("Influenza PCR", None, interpretation=[local]),
+    ]
     results = only(write(tmp_path, [*basis(), *told]))[0].key_pertinent_results_dict
     assert results["Comprehensive Metabolic Panel"].endswith("Flag: abnormal")
     assert [text for text in results.values() if text.endswith("Value: positive")]
@@ -520,8 +537,10 @@ def test_words_of_an_interpretation_are_read_like_its_codes(tmp_path):
 )
 def test_roles_of_other_code_systems_and_unknown_ones(tmp_path, primary, other):
     """German, of HL7 version 2, FHIR's examples; an unknown role is tried last."""
-    named = [{"condition": {"reference": f"Condition/{number}"}, "use": concept("", role)}
-             for number, role in (("c2", other), ("c1", primary))]  # fmt: skip
+    named = [
+        {"condition": {"reference": f"Condition/{number}"}, "use": concept("", role)}
+        for number, role in (("c2", other), ("c1", primary))
+    ]
     record, attrition = only(write(tmp_path, [*basis(diagnosis=named), observation("Lipase", 30)]))
     assert record.diagnosis_results == "Acute appendicitis"
     assert attrition.events["diagnoses of encounters in an unknown role"] == ("7" in (primary, other))
@@ -531,16 +550,28 @@ def test_what_was_entered_in_error_or_refuted_is_not_told(tmp_path):
     wrong, who = {"status": "entered-in-error"}, {"patient": {"reference": "Patient/p"}}
     about = {"encounter": {"reference": "Encounter/e"}, "subject": {"reference": "Patient/p"}}
     told = [
-        {"resourceType": "AllergyIntolerance", **who, "code": concept("Latex"),
-         "verificationStatus": concept("", "refuted")},
+        {
+            "resourceType": "AllergyIntolerance",
+            **who,
+            "code": concept("Latex"),
+            "verificationStatus": concept("", "refuted"),
+        },
         {"resourceType": "FamilyMemberHistory", **who, **wrong, "condition": [{"code": concept("Migraine")}]},
         condition("Gout", "g", "problem-list-item", verificationStatus=concept("", "entered-in-error")),
         {"resourceType": "Composition", **about, **wrong, "section": [{"title": "Allergies", "text": {"div": HTML}}]},
-        {"resourceType": "QuestionnaireResponse", **about, **wrong, "item": [
-            {"text": "Past Medical History", "answer": [{"valueString": "Lupus"}]}]}]  # fmt: skip
+        {
+            "resourceType": "QuestionnaireResponse",
+            **about,
+            **wrong,
+            "item": [{"text": "Past Medical History", "answer": [{"valueString": "Lupus"}]}],
+        },
+    ]
     record, attrition = only(write(tmp_path, [*basis(), observation("Lipase", 30), *told]))
     assert [line.partition(":")[0] for line in record.case_summary.splitlines()] == [
-        "- Patient Information", "- Chief Complaint", "- History of Present Illness"]  # fmt: skip
+        "- Patient Information",
+        "- Chief Complaint",
+        "- History of Present Illness",
+    ]
     assert attrition.events["notes that are superseded or withdrawn"] == 5
 
 
@@ -554,4 +585,79 @@ def test_joined_files_test_patients_and_conditions_by_the_day_they_were_recorded
     (tmp_path / "all.ndjson").write_text("\n\ufeff".join(map(json.dumps, lines)) + "\n\ufeff\n", encoding="utf-8")
     record, attrition = only(tmp_path / "all.ndjson")
     assert record.diagnosis_results == "Acute appendicitis"
-    assert attrition.events["resources marked as test data, read like others"] == 1
+    assert attrition.events["resources marked as test data"] == 1
+
+
+def test_of_versions_of_a_resource_the_last_one_counts(tmp_path):
+    """In a history or in the parts of an export; equal times, or none, are an error."""
+
+    def part(value: float, **meta) -> str:
+        return json.dumps(observation("Potassium", value, id="k", meta=meta))
+
+    for resource in basis():
+        (tmp_path / f"{resource['resourceType']}{resource.get('id')}.ndjson").write_text(json.dumps(resource))
+    earlier, later = part(7.9, lastUpdated="2024-03-03T10:00:00Z"), part(4.1, lastUpdated="2024-03-03T12:00:00+01:00")
+    for versions in ((earlier, later), (later, earlier)):
+        (tmp_path / "Observation.ndjson").write_text("\n".join(versions))
+        record, attrition = only(tmp_path)
+        assert "Potassium: Value: 4.1; Units: mmol/L" in record.key_pertinent_results_dict.values()
+        assert attrition.events["resources that stand twice"] == 1
+    (tmp_path / "Observation.ndjson").write_text(part(7.9) + "\n" + later)
+    with pytest.raises(IngestError, match="stands twice with different contents"):
+        read(tmp_path)
+
+
+def test_numbers_in_all_spellings_units_that_say_nothing_and_answers_by_code(tmp_path):
+    def measured(name: str, **quantity) -> dict:
+        return observation(name, None, valueQuantity=quantity)
+
+    told = [
+        measured("Free T4", value=5e-12, unit="mol/L"),
+        measured("Lipase", value="41.50", unit="U/L"),
+        measured("Gleason score", value=7, unit="{score}"),
+        measured("Ferritin", value=9, unit="N/A", code="ug/L"),
+        observation("HIV test", None, valueCodeableConcept={"coding": [{"code": "260385009"}]}),
+    ]
+    values = "; ".join(only(write(tmp_path, [*basis(), *told]))[0].key_pertinent_results_dict.values())
+    for text in (
+        "T4: Value: 0.000000000005; Units: mol/L",
+        "Lipase: Value: 41.50; Units: U/L",
+        "Gleason score: Value: 7;",
+        "Ferritin: Value: 9; Units: ug/L",
+        "HIV test: Value: Negative",
+    ):
+        assert text in values + ";", text
+
+
+def test_a_susceptibility_belongs_to_the_culture_of_its_specimen(tmp_path):
+    """However they refer to it; specimens within two resources are two, although they have one number."""
+
+    def on(name: str, value: str, reference: str, *contained: dict) -> dict:
+        return observation(name, value, specimen={"reference": reference}, contained=contained)
+
+    inner = [{"resourceType": "Specimen", "id": "s", "type": concept(kind)} for kind in ("Urine", "Blood")]
+    told = [
+        inner[0],
+        on("Urine Culture", "E. coli", "https://x.org/fhir/Specimen/s"),
+        on("Ceftriaxone [Susceptibility]", "S", "Specimen/s"),
+        on("Ampicillin [Susceptibility]", "R", "#s", inner[0]),
+        on("Blood Culture", "none", "#s", inner[1]),
+    ]
+    results = only(write(tmp_path, [*basis(), *json.loads(json.dumps(told))]))[0].key_pertinent_results_dict
+    assert {name for name, text in results.items() if "Ceftriaxone" in text} == {"Urine Culture"}
+    assert {name for name, text in results.items() if "Ampicillin" in text} == {"Antibiotic Susceptibility"}
+
+
+def test_an_export_in_one_folder_a_type_and_what_is_left_out(tmp_path):
+    for resource in [*basis(), observation("Lipase", 30)]:
+        folder = tmp_path / resource["resourceType"]
+        folder.mkdir(exist_ok=True)
+        with (folder / "part-0.ndjson").open("a") as file:
+            file.write(json.dumps(resource) + "\n")
+    (tmp_path / "Observation.xml").write_text("<Observation/>")
+    left_out = "files of another kind or in folders below the export, left out"
+    record, attrition = only(tmp_path)
+    assert "Lipase" in record.key_pertinent_results_dict and attrition.events[left_out] == 1
+    write(tmp_path, [*basis(), observation("TSH", 3)])
+    record, attrition = only(tmp_path)
+    assert "Lipase" not in record.key_pertinent_results_dict and attrition.events[left_out] == 6

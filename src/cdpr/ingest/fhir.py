@@ -6,7 +6,6 @@ from the notes of the encounter, by the same headings as in MIMIC-IV, so that ho
 read.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -64,8 +63,7 @@ _CasesByPatient = dict[Resource | None, list[_Case]]
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
     """Read an export in FHIR R4. Yields the records of all usable cases. Raises IngestError for an export that cannot
     be read."""
-    resources = read_resources(work.path, _WORDS["kinds"], work.attrition)
-    cases = _make_cases(resources, work.attrition)
+    cases = _make_cases(read_resources(work.path, _WORDS["kinds"], work.attrition), work.attrition)
     yield from work.records(_make_draft(case, source, work.attrition) for case in cases)
 
 
@@ -85,14 +83,13 @@ def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_C
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
-        if _is_withdrawn(resource):
-            attrition.count("notes that are superseded or withdrawn")
-            continue
-        owners = _find_owners(resource, by_encounter, by_patient)
+        withdrawn = _is_withdrawn(resource)
+        owners = [] if withdrawn else _find_owners(resource, by_encounter, by_patient)
         for case in owners:
             case.resources.append(resource)
+        attrition.count("notes that are superseded or withdrawn", withdrawn)
         # Diagnoses are found through the encounters that name them.
-        attrition.count("results and notes of no encounter", not owners and resource not in named_diagnoses)
+        attrition.count("results and notes of no encounter", not (owners or withdrawn or resource in named_diagnoses))
     return cases
 
 
@@ -148,17 +145,14 @@ def _find_owners(resource: Resource, by_encounter: dict[Resource, _Case], by_pat
     patient = _patient_of(resource)
     cases = by_patient[patient] if patient else []
     references = (resource.child("encounter"), *resource.child("context").children("encounter"))
-    if first_reference := next(filter(None, references), None):
-        encounter = first_reference.resolve()
-        owners = [by_encounter[encounter]] if encounter in by_encounter else []
-    elif len(cases) == 1 or _is_lasting(resource):
-        owners = cases
-    else:
-        first, last = time_of(resource), time_of(resource, end=True)
-        # Of several the last that began: an encounter without an end goes on only until the next one.
-        fitting = [one for one in cases if one.overlaps(first, last)]
-        owners = sorted(fitting, key=lambda one: one.start or _END_OF_TIME)[-1:]
-    return owners or [case for case in cases if case.encounters and _is_lasting(resource)]
+    if (encounter := next((one.resolve() for one in references if one), None)) in by_encounter:
+        return [by_encounter[encounter]]
+    if _is_lasting(resource) or (len(cases) == 1 and not any(references)):
+        return cases
+    first, last = time_of(resource), time_of(resource, end=True)
+    fitting = [one for one in cases if not any(references) and one.overlaps(first, last)]
+    # Of several the last that began: an encounter without an end goes on only until the next one.
+    return sorted(fitting, key=lambda one: one.start or _END_OF_TIME)[-1:]
 
 
 def _make_draft(case: _Case, source: FhirSource, attrition: Attrition) -> Draft:
@@ -178,7 +172,6 @@ def _make_draft(case: _Case, source: FhirSource, attrition: Attrition) -> Draft:
         complaints = _without_diagnosis(complaints, diagnosis, attrition)
         types = (kind for encounter in case.encounters for kind in encounter.children("type"))
         complaints = complaints or list(map(concept_display, types))  # such as "Encounter for symptom"
-    allergies = of_kind(case.resources, "AllergyIntolerance")
     # The sections of the summary, from coded resources.
     coded = {
         "Patient Information": patient_information(person.years, person.sex),
@@ -186,7 +179,7 @@ def _make_draft(case: _Case, source: FhirSource, attrition: Attrition) -> Draft:
         "Past Medical History": _join_distinct(_earlier_problems(case, primary)),
         "Personal History": "; ".join(social),
         "Family History": _join_distinct(_family_history(case)),
-        "Allergy History": _join_distinct(one.display("code") for one in allergies),
+        "Allergy History": _join_distinct(one.display("code") for one in of_kind(case.resources, "AllergyIntolerance")),
     }
     # In the history a note tells more than what is coded, which fills its gaps. In the physical examination (below) a
     # coded result replaces the note's text of the same item.
@@ -206,8 +199,7 @@ def _make_draft(case: _Case, source: FhirSource, attrition: Attrition) -> Draft:
 def _without_diagnosis(complaints: Sequence[str], diagnosis: str, attrition: Attrition) -> list[str]:
     """Return the complaints other than the diagnosis, which would give it away; those left out are counted."""
     # Both without the kind that SNOMED CT adds: "Asthma (disorder)".
-    plain_diagnosis = _PATTERN.kind.sub("", diagnosis)
-    others = [complaint for complaint in complaints if _PATTERN.kind.sub("", complaint) != plain_diagnosis]
+    others = [one for one in complaints if _PATTERN.kind.sub("", one) != _PATTERN.kind.sub("", diagnosis)]
     attrition.count("reasons of an encounter that are its diagnosis, left out", len(complaints) - len(others))
     return others
 
@@ -236,13 +228,12 @@ def _result_resources(case: _Case, source: FhirSource, attrition: Attrition) -> 
     observations = of_kind(filter(None, listed), "Observation")
     # Each once, by its value: a resource within another one is a new object for each reference to it.
     resources = list({id(resource.value): resource for resource in (*own, *observations)}.values())
-    if source.hours_after_start is not None and case.start is not None:
-        last = case.start + timedelta(hours=source.hours_after_start)
-        early = [resource for resource in resources if not_after(time_of(resource) or last, last)]
-        attrition.count("results after the initial workup", len(resources) - len(early))
-        resources = early
+    hours = source.hours_after_start
+    last = _END_OF_TIME if hours is None or case.start is None else case.start + timedelta(hours=hours)
+    early = [resource for resource in resources if not_after(time_of(resource) or last, last)]
+    attrition.count("results after the initial workup", len(resources) - len(early))
     # Of two versions of a result the first is used.
-    return sorted(resources, key=lambda one: (time_of(one) or _END_OF_TIME, FINAL.get(one.text("status"), 1)))
+    return sorted(early, key=lambda one: (time_of(one) or _END_OF_TIME, FINAL.get(one.text("status"), 1)))
 
 
 def _find_condition(entry: FhirElement) -> Resource | None:
@@ -275,7 +266,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
             # The smallest order is tried first: discharge diagnoses before those for billing, ...
             order = min(_ROLES[role] for role in roles & _ROLES.keys() or {"other"})
             attrition.count("diagnoses of encounters in an unknown role", roles.isdisjoint(_ROLES))
-            if order == math.inf:
+            if order == float("inf"):
                 others.append(condition)
             elif _is_confirmed_illness(condition, attrition):
                 candidates[order, float(entry.number("rank") or "inf")].append(condition)
@@ -372,10 +363,8 @@ def _read_notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict
 def _note_texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
     """Yield (text, whether it is a whole note) of each text of a case that may contain history and physical
     examination, those from structured resources first."""
-    for resource in of_kind(case.resources, "Composition"):
-        yield from ((section, False) for section in _composition_sections(resource))
-    for resource in of_kind(case.resources, "QuestionnaireResponse"):
-        yield from ((answer, False) for answer in _list_answers(resource))
+    for kind, read in (("Composition", _composition_sections), ("QuestionnaireResponse", _list_answers)):
+        yield from ((text, False) for resource in of_kind(case.resources, kind) for text in read(resource))
     for resource in of_kind(case.resources, "ClinicalImpression"):
         yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
@@ -389,8 +378,8 @@ def _composition_sections(content: FhirElement) -> Iterator[str]:
     """Yield each section of a FHIR composition, and each section within it, as its title, a colon and its text."""
     for section in content.children("section"):
         own_title, body = section.text("title"), html_text(section.child("text").text("div"))
-        known_titles = [title for code, title in _WORDS["sections"].items() if code in section.codes("code")]
-        title = next(iter(known_titles), one_line(own_title))
+        known, codes = _WORDS["sections"], section.codes("code")
+        title = next((known[code] for code in known if code in codes), one_line(own_title))
         if title and says_something(body):
             # Some texts begin with their own title.
             body = body.removeprefix(own_title).lstrip(": \n").removeprefix(title).lstrip(": \n")
@@ -401,9 +390,7 @@ def _composition_sections(content: FhirElement) -> Iterator[str]:
 def _list_answers(content: FhirElement) -> Iterator[str]:
     """Yield the answers of a questionnaire, each as the question, a colon and the answer."""
     for item in content.children("item"):
-        values = filter(None, map(read_value, item.children("answer")))
-        answers = [f"{value} {unit}".strip() for value, unit in values]
-        if any(answers):
+        if answers := [" ".join(one).strip() for one in map(read_value, item.children("answer")) if one]:
             yield f"{one_line(item.text('text')).rstrip(':?')}:\n{'; '.join(answers)}"
         yield from _list_answers(item)
 

@@ -17,12 +17,14 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+from ..files import file_type
 from .attrition import Attrition
-from .flat_files import Element, IngestError, files_with_ending, parse_json, read_text
+from .flat_files import Element, IngestError, parse_json, read_text
 from .texts import html_text, one_line, patterns, phrases, plain_text, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
+_NAMES = _WORDS["loinc"] | _WORDS["answers"]  # by code
 _NO_ZONE = timezone(timedelta(), "unknown")  # that of a date, or of a time without a zone; it is not equal to UTC
 _STU3 = "resources with element names of FHIR STU3"  # an event that is counted
 
@@ -58,11 +60,9 @@ class FhirElement(Element):
             if len(text) > len("2024-03-02"):
                 moment = datetime.fromisoformat(text)
                 return moment if moment.tzinfo else moment.replace(tzinfo=_NO_ZONE)
-            # A year, a month of a year, or a day. Month and day that are not given are 0 at first, then the first or
-            # last one.
-            year, month, day = (*map(int, text.split("-")), 0, 0)[:3]
-            month = month or (12 if end else 1)
-            day = day or (monthrange(year, month)[1] if end else 1)
+            # A year, a month of a year, or a day: month and day that are not given are the first or last one.
+            year, month, day = (*map(int, text.split("-")), *((12, 31) if end else (1, 1))[text.count("-") :])
+            day = min(day, monthrange(year, month)[1]) if text.count("-") < 2 else day
             return datetime.combine(date(year, month, day), time.max if end else time.min, _NO_ZONE)
         except ValueError:
             raise self.error(name, f"{quoted(text)} is no date or time") from None
@@ -93,16 +93,18 @@ class FhirElement(Element):
             inner = [one for one in self.resource.children("contained") if one.text("id") == address[1:]]
             return Resource(inner[0], export, bundle) if inner else None
         kind_and_id = _PATTERN.local_reference.search(address)  # "Patient/7" in "https://example.org/fhir/Patient/7"
-        # The name of the element says what kind of resource an identifier means: "encounter", in a list "encounter[0]".
-        element = self.place.rpartition(".")[2].partition("[")[0]
-        kind = self.text("type") or _WORDS["targets"].get(element, element.capitalize())
-        for alias in (address, kind_and_id[1] if kind_and_id else "", _search_address(kind, self.child("identifier"))):
+        identifier = address.partition("?identifier=")[2] or self.child("identifier").identifier()
+        for alias in (address, kind_and_id[1] if kind_and_id else "", identifier):
             known = export.by_reference.get(alias, {})
             # Of other bundles only one may have it: the pages of a query are bundles, which refer to one another.
             only = next(iter(known.values())) if len(known) == 1 else None
             if alias and (resource := known.get(bundle) or known.get("") or only):
                 return resource
         return None
+
+    def identifier(self) -> str:
+        """Return this Identifier as FHIR's searches write it (``system|value``); empty where it has no value."""
+        return self.text("value") and f"{self.text('system')}|{self.text('value')}"
 
     def attached_text(self) -> str | None:
         """Decode the text of an attachment, or of the Binary resource that it names. None if it is no text, or not in
@@ -113,8 +115,9 @@ class FhirElement(Element):
         header = Message()  # the parser of mail, for "text/plain; charset=latin1"
         header["Content-Type"] = content.text("contentType")
         kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
-        is_text = kind in (*_WORDS["plain"], *_WORDS["marked"])
-        if not is_text or not content.text("contentType") or not content.text("data"):
+        if kind not in (*_WORDS["plain"], *_WORDS["marked"]) or not (
+            content.text("contentType") and content.text("data")
+        ):
             return None
         try:
             data = base64.b64decode("".join(content.text("data").split()), validate=True)
@@ -128,28 +131,18 @@ class FhirElement(Element):
 def not_after(first: datetime, second: datetime) -> bool:
     """Whether a time is not after a second one. One without a zone is taken in the zone of the other: a day lasts from
     midnight to midnight where the patient is."""
-    if first.tzinfo is _NO_ZONE:
-        first = first.replace(tzinfo=second.tzinfo)
-    elif second.tzinfo is _NO_ZONE:
-        second = second.replace(tzinfo=first.tzinfo)
-    return first <= second
+    zones = [moment.tzinfo for moment in (first, second) if moment.tzinfo is not _NO_ZONE] or [_NO_ZONE]
+    return first.replace(tzinfo=zones[0]) <= second.replace(tzinfo=zones[-1])
 
 
 def concept_display(concept: FhirElement) -> str:
     """Return a CodeableConcept in words: its text or display, else the display that its code has elsewhere in the
-    export, else LOINC's name for a common code. Empty where it has none of these."""
+    export, else the name of a common code or answer. Empty where it has none of these."""
     codings = concept.children("coding")
     codes = [coding.text("code") for coding in codings]
     names = [concept.text("text"), *(coding.text("display") for coding in codings)]
-    names += [concept.resource.export.displays.get(code) or _WORDS["loinc"].get(code, "") for code in codes]
+    names += [concept.resource.export.displays.get(code) or _NAMES.get(code, "") for code in codes]
     return one_line(next(filter(None, names), ""))
-
-
-def _search_address(kind: str, identifier: FhirElement) -> str:
-    """Return the address by which FHIR finds the resource of this kind with an ``identifier`` (``Patient?identifier=
-    system|value``); empty where it has no value."""
-    value = identifier.text("value")
-    return value and f"{kind}?identifier={identifier.text('system')}|{value}"
 
 
 @dataclass
@@ -167,8 +160,8 @@ class Export:
 
     def add(self, resource: "Resource", address: str) -> bool:
         """Add a resource, to which others may refer by its ``address`` (a URL, or empty) and by ``Kind/id``. Returns
-        whether an equal resource of the same bundle has one of these names; then nothing is added. Raises IngestError
-        if a different one has."""
+        whether a resource of the same bundle has one of these names; then of the two the one updated last is kept.
+        Raises IngestError for two different ones if that is not known."""
         identifier = resource.text("id")
         names = [name for name in (address, f"{resource.kind}/{identifier}" if identifier else "") if name]
         known = next(filter(None, (self.by_reference[name].get(resource.bundle) for name in names)), None)
@@ -177,11 +170,15 @@ class Export:
             for name in names:
                 self.by_reference[name][resource.bundle] = resource
             for one in resource.children("identifier") if resource.kind in _WORDS["identified"] else ():
-                same = self.by_reference[_search_address(resource.kind, one)]
+                same = self.by_reference[one.identifier()]
                 same[resource.bundle] = None if resource.bundle in same else resource
         elif known.value != resource.value:
-            # names[-1] is Kind/id where the resource has an id.
-            raise resource.error("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
+            before, now = (one.child("meta").moment("lastUpdated") for one in (known, resource))
+            if before is None or now is None or before == now:  # names[-1] is Kind/id where the resource has an id
+                problem = f"{quoted(names[-1])} stands twice with different contents"
+                raise resource.error("id", problem, "keep one of them")
+            if before < now:  # the known one, to which others may refer, becomes the new one
+                vars(known).update(vars(resource))
         return known is not None
 
 
@@ -226,7 +223,10 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
     """Read the resources of an export, a file or a folder. Returns them in the order of the files; those of other types
     than ``kinds`` are counted and left out. Raises IngestError for a file that cannot be read, and for a folder without
     one."""
-    files = sorted({file for ending in _ENDINGS for file in files_with_ending(path, ending)})  # or ``path`` alone
+    found = _files_below(path)
+    named = [file for file in found if file == path or _PATTERN.json_name.fullmatch(file.name)]
+    files = [file for file in named if file.parent == path] or named  # some servers write a folder for each type
+    attrition.count("files of another kind or in folders below the export, left out", len(found) - len(files))
     if not files:
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     export = Export()
@@ -253,8 +253,7 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         else:
             resource = Resource(content, export, bundle)
             attrition.count(_STU3, resource.is_stu3)
-            tags = [tag.text("code") for name in ("tag", "security") for tag in resource.child("meta").children(name)]
-            attrition.count("resources marked as test data, read like others", "HTEST" in tags)
+            attrition.count("resources marked as test data", "'HTEST'" in str(content.value.get("meta")))
             attrition.count("resources that stand twice", export.add(resource, address))
 
     for file in files:
@@ -264,13 +263,20 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
             continue
         for element in elements:
             # A digest, because the name of the file may be the patient's.
-            digest = hashlib.sha256(f"{file.name}:{element.line or 1}{element.place}".encode()).hexdigest()
+            name = file.relative_to(path) if file != path else file.name
+            digest = hashlib.sha256(f"{name}:{element.line or 1}{element.place}".encode()).hexdigest()
             read(element, f"{digest[:8]}-" if element.text("resourceType") == "Bundle" else "")
     if older := attrition.events[_STU3]:
         attrition.warn(f"{older:,} resources have element names of FHIR STU3; they were read under those of R4")
     if lost := len(pages["next"] - pages["self"]):
         attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
     return export.resources
+
+
+def _files_below(path: Path) -> list[Path]:
+    """Return the files of a folder, at any depth, in the order of their names; a path that is no folder itself."""
+    is_folder = file_type(path) == "folder"
+    return [file for inner in sorted(path.iterdir()) for file in _files_below(inner)] if is_folder else [path]
 
 
 def _read_elements(file: Path) -> Iterator[FhirElement]:

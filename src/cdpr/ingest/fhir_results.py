@@ -15,7 +15,7 @@ from .attrition import Attrition
 from .fhir_resources import FhirElement, Resource, attached_texts, concept_display, of_kind
 from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, without_semicolons
 from .notes import report_text
-from .texts import is_absent, one_line, patterns, phrases, says_something
+from .texts import blank_if_missing, is_absent, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 FINAL = _WORDS["final"]  # values of the element ``status``, each with its order: corrections before what they correct
@@ -81,7 +81,7 @@ class _Collector:
         name = _PATTERN.system.sub("", _code_name(report))
         is_imaging = not report.codes("category").isdisjoint(_WORDS["imaging"])
         texts = attached_texts(report.children("presentedForm"), self.attrition)
-        parts = [report_text(text) if is_imaging else one_line(text) for text in texts]
+        parts = list(map(report_text if is_imaging else one_line, texts))
         coded = ", ".join(map(concept_display, report.children("conclusionCode")))
         conclusion = one_line(report.text("conclusion")) or coded
         if says_something(conclusion) and not any(conclusion in part for part in parts):
@@ -113,12 +113,12 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
     results by examination, and the social history as a list of texts. Resources that cannot be used are counted."""
     collector = _Collector(person, attrition)
     panels, mere_lists = _name_panels(resources, attrition)  # mere lists: observations without a result of their own
-    # The culture of each specimen, by the reference to the specimen. Susceptibilities of the organisms that grew from
+    # The culture of each specimen (:func:`_specimen_of`). Susceptibilities of the organisms that grew from
     # it are added to this culture. Any observation on the specimen that is no susceptibility is taken for its culture;
     # of several the last. An empty key (no name) leaves a susceptibility an examination of its own.
-    cultures: dict[str, str] = {}
+    cultures: dict[str | int, str] = {}
     for one in of_kind(resources, "Observation"):
-        specimen, panel = _specimen_reference(one), panels.get(id(one.value), "")
+        specimen, panel = _specimen_of(one), panels.get(id(one.value), "")
         if specimen and not _PATTERN.susceptibility.search(one.display("code")):
             cultures[specimen] = _examination_key(one, _read_analytes(one, person), panel) or ""
     for resource in resources:
@@ -127,7 +127,7 @@ def collect_results(resources: Sequence[Resource], person: Person, attrition: At
         if resource.kind == "Observation":
             panel = panels.get(id(resource.value), "")
             if not panel and _PATTERN.susceptibility.search(resource.display("code")):
-                panel = cultures.get(_specimen_reference(resource), "Antibiotic Susceptibility")
+                panel = cultures.get(_specimen_of(resource), "Antibiotic Susceptibility")
             collector.add_observation(resource, panel)
         elif resource.kind == "DiagnosticReport":
             collector.add_report(resource)
@@ -176,9 +176,11 @@ def _code_name(content: FhirElement) -> str:
     return clean_name(_PATTERN.method.sub("", _PATTERN.measure.sub("", content.display("code"))))
 
 
-def _specimen_reference(resource: Resource) -> str:
-    """Return the reference of a resource to its specimen, such as ``Specimen/7``; empty without one."""
-    return resource.child("specimen").text("reference")
+def _specimen_of(resource: Resource) -> str | int:
+    """Return what is the same for all resources of one specimen, however they refer to it: the identity of its content,
+    or the reference itself where the export does not have it. Empty without one."""
+    specimen = resource.child("specimen").resolve()
+    return id(specimen.value) if specimen else resource.child("specimen").text("reference")
 
 
 def _find_fluid(resource: Resource) -> str:
@@ -186,9 +188,8 @@ def _find_fluid(resource: Resource) -> str:
     observation ("Glucose in Urine"). ``Blood`` where neither says anything, empty for an unknown fluid."""
     specimen = resource.child("specimen").resolve()
     in_name = _PATTERN.system.search(resource.display("code"))  # " in Urine", whose group 1 is "Urine"
-    descriptions = (specimen.display("type") if specimen else "", in_name[1] if in_name else "")
-    description = " ".join(filter(None, descriptions)).casefold()
-    if not description:
+    description = f"{specimen.display('type') if specimen else ''} {in_name[1] if in_name else ''}".casefold()
+    if not description.strip():
         return "Blood"
     return next((fluid for words, fluid in _WORDS["fluids"].items() if re.search(words, description)), "")
 
@@ -256,8 +257,8 @@ def read_value(content: FhirElement) -> tuple[str, str] | None:
         return None
     if quantity := content.child("valueQuantity"):
         number = quantity.number("value")
-        unit = quantity.text("unit") or quantity.text("code")
-        unit = "" if unit == "1" else unit  # UCUM's code for a number without a unit
+        unit = blank_if_missing(quantity.text("unit")) or blank_if_missing(quantity.text("code"))
+        unit = _PATTERN.no_unit.sub("", unit)
         return (quantity.text("comparator") + number, unit) if number else None
     if ratio := content.child("valueRatio"):
         parts = [ratio.child(name).number("value") for name in ("numerator", "denominator")]
@@ -286,10 +287,8 @@ def _read_reference_range(content: FhirElement, person: Person) -> tuple[float |
     narrowest = max(fitting, key=lambda one: bool(one.children("appliesTo")) + bool(one.child("age")))
     low, high = (narrowest.child(name).number("value") for name in ("low", "high"))
     text = one_line(narrowest.text("text"))
-    if low and high:
-        text = ""  # the two bounds say it all
-    elif low or high:
-        text = f"at least {low}" if low else f"at most {high}"
+    if low or high:  # two bounds say it all
+        text = "" if low and high else f"at least {low}" if low else f"at most {high}"
     remark = f"reference {text}" if says_something(text) else ""
     return float(low) if low else None, float(high) if high else None, remark
 

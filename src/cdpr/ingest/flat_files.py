@@ -15,6 +15,7 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -33,7 +34,7 @@ _FILES = (("data",), ("content",))  # the names of whole files in base64, as FHI
 # What is wrong with a file or folder that this user is not allowed to read, and what to do about it.
 NOT_PERMITTED = ("may not be read by this user", "ask its owner, or see to its permissions")
 _MOST_PACKINGS = 4  # compressions and archives around one file
-_QUOTED = patterns("flat_files").quoted  # text in quotes, as repr writes it
+_QUOTED, _NUMBER = patterns("flat_files").quoted, patterns("flat_files").number  # text in quotes, as repr writes it
 
 
 class IngestError(ValueError):
@@ -263,10 +264,12 @@ class Element:
         return self._read_typed(name, str, "text", "").strip()
 
     def number(self, name: str) -> str:
-        """Return the number ``name`` as text, without an exponent; empty where it is absent."""
-        value = self._read_typed(name, (int, float), "a number", "")
-        has_exponent = "e" in str(value)
-        return f"{value:.10f}".rstrip("0").rstrip(".") if has_exponent else str(value)
+        """Return the number ``name`` as text, without an exponent; empty where it is absent. A number that a tool
+        wrote as text counts as one."""
+        value = self.value.get(name)
+        if not (isinstance(value, str) and _NUMBER.fullmatch(value)):
+            value = self._read_typed(name, (int, float), "a number", "")
+        return f"{Decimal(str(value)):f}" if value != "" else ""
 
     def child(self, name: str, required: bool = False) -> Self:
         """Return the object ``name``; an empty one where it is absent, unless it is ``required``: then IngestError is
