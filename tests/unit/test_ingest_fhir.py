@@ -661,3 +661,17 @@ def test_an_export_in_one_folder_a_type_and_what_is_left_out(tmp_path):
     write(tmp_path, [*basis(), observation("TSH", 3)])
     record, attrition = only(tmp_path)
     assert "Lipase" not in record.key_pertinent_results_dict and attrition.events[left_out] == 6
+
+
+def test_what_was_deleted_is_left_out_and_a_reason_may_be_a_condition(tmp_path):
+    """In a history the deletion is an entry without a resource; the diagnosis itself is no complaint."""
+    patient, stay, *others, note = basis(reasonReference=[{"reference": f"Condition/{name}"} for name in ("r", "c1")])
+    examined = note | {"content": [{"attachment": attachment("Physical Exam:\nAbdomen: Tender.")}]}
+    told = [observation("Lipase", 30), observation("TSH", 3, id="gone"), condition("Cramps", "r", "problem-list-item")]
+    folder = write(tmp_path, [patient, stay, *others, examined, *told])
+    deleted = {"resourceType": "Bundle", "entry": [{"request": {"method": "DELETE", "url": "Observation/gone"}}]}
+    (folder / "deleted.ndjson").write_text(json.dumps(deleted))
+    record, attrition = only(folder)
+    assert "TSH" not in str(record.key_pertinent_results_dict) and "Lipase" in record.key_pertinent_results_dict
+    assert "- Chief Complaint: Cramps" in record.case_summary.splitlines()
+    assert attrition.events["resources that were deleted"] == 1

@@ -42,10 +42,8 @@ class _Case:
     def start(self) -> datetime | None:
         """The time when the encounter, or the first of its parts, began; without an encounter, the time of the first
         result. None where it is unknown."""
-        times = [encounter.moment("period") for encounter in self.encounters]
-        if not self.encounters:
-            times = [time_of(resource) for resource in of_kind(self.resources, *_RESULT_KINDS)]
-        return min(filter(None, times), default=None)
+        timed = self.encounters or of_kind(self.resources, *_RESULT_KINDS)
+        return min(filter(None, map(time_of, timed)), default=None)
 
     def overlaps(self, first: datetime | None, last: datetime | None) -> bool:
         """Whether the time from ``first`` to ``last`` (both included) overlaps the encounter; one without an end has
@@ -251,10 +249,13 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     (:func:`_unnamed_diagnoses`). Of several with the same role and rank, a disorder comes before a finding.
     """
     complaints: list[str] = []
+    reasons: list[Resource] = []
     candidates: dict[tuple[float, float], list[Resource]] = defaultdict(list)  # by (order of the role, rank)
     others: list[Resource] = []  # conditions with a role that is no diagnosis, such as a comorbidity
     for encounter in case.encounters:
         complaints += map(concept_display, encounter.children("reasonCode"))
+        referred = filter(None, map(FhirElement.resolve, encounter.children("reasonReference")))
+        reasons += of_kind(referred, "Condition", "Observation")
         for entry in encounter.children("diagnosis"):
             condition = _find_condition(entry)
             if condition is None:
@@ -275,6 +276,7 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
     primary = min(equals, key=lambda condition: _illness_rank(condition) or 0, default=None)
     is_doubtful = sum(_illness_rank(one) == _illness_rank(primary) for one in equals if primary) > 1
     attrition.count("encounters with several diagnoses of the same rank, of which the first was taken", is_doubtful)
+    complaints += [reason.display("code") for reason in reasons if reason is not primary]
     return primary, [one_line(text) for text in complaints]
 
 
@@ -287,8 +289,8 @@ def _unnamed_diagnoses(case: _Case, named: list[Resource], by_onset: bool, attri
     - those without a category that name their encounter;
     - with ``by_onset``, those that began within the encounter.
     """
-    unnamed = (condition for condition in of_kind(case.resources, "Condition") if condition not in named)
-    illnesses = [condition for condition in unnamed if _is_confirmed_illness(condition, attrition)]
+    unnamed = (one for one in of_kind(case.resources, "Condition") if one not in named)
+    illnesses = [one for one in unnamed if _is_confirmed_illness(one, attrition)]
     of_category = [condition for condition in illnesses if "encounter-diagnosis" in condition.codes("category")]
     of_encounter = [one for one in illnesses if one.child("encounter") and not one.codes("category")]
     onsets = {one: [one.moment("onsetDateTime", end) for end in (False, True)] for one in illnesses if by_onset}

@@ -231,8 +231,8 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     export = Export()
     # A long result of a query is several bundles, its pages. URLs of the bundles that are here ("self"), of pages that
-    # follow one of them ("next"), and of other links.
-    pages: dict[str, set[str]] = defaultdict(set)
+    # follow one of them ("next"), of other links, and of resources that were deleted ("DELETE").
+    addresses: dict[str, set[str]] = defaultdict(set)
 
     def read(content: FhirElement, bundle: str, address: str = "") -> None:
         """Add a resource of a ``bundle`` to the export, or all resources of a bundle; ``address`` is the URL under
@@ -240,12 +240,13 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         kind = content.text("resourceType")
         if kind == "Bundle":
             for link in content.children("link"):
-                pages[link.text("relation")].add(link.text("url"))
+                addresses[link.text("relation")].add(link.text("url"))
             for entry in content.children("entry"):
                 if resource := entry.child("resource"):
                     read(resource, bundle, entry.text("fullUrl"))
                 else:
                     attrition.count("entries without a resource")
+                    addresses[entry.child("request").text("method")].add(entry.child("request").text("url"))
         elif not _PATTERN.resource_type.fullmatch(kind):
             raise content.error("resourceType", "is missing" if not kind else f"{quoted(kind)} is no kind of resource")
         elif kind not in kinds:
@@ -268,9 +269,11 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
             read(element, f"{digest[:8]}-" if element.text("resourceType") == "Bundle" else "")
     if older := attrition.events[_STU3]:
         attrition.warn(f"{older:,} resources have element names of FHIR STU3; they were read under those of R4")
-    if lost := len(pages["next"] - pages["self"]):
+    if lost := len(addresses["next"] - addresses["self"]):
         attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
-    return export.resources
+    kept = [one for one in export.resources if f"{one.kind}/{one.text('id')}" not in addresses["DELETE"]]
+    attrition.count("resources that were deleted", len(export.resources) - len(kept))
+    return kept
 
 
 def _files_below(path: Path) -> list[Path]:

@@ -28,8 +28,7 @@ _LONG = 80  # characters; a longer value without a unit is a report, not a quant
 def time_of(resource: Resource, end: bool = False) -> datetime | None:
     """Return the time for which a result holds, else when a resource was reported or written, or began; None where it
     has none of these. A date without a time is the first moment of its day, or with ``end`` the last one."""
-    moments = (resource.moment(name, end) for name in _WORDS["times"])
-    return next(filter(None, moments), None)
+    return next(filter(None, (resource.moment(name, end) for name in _WORDS["times"])), None)
 
 
 class Person(NamedTuple):
