@@ -91,8 +91,9 @@ def html_text(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    r"""Return a text without the marks of RTF or HTML, if it is one of these, and with ``\n`` for every line end."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    r"""Return a text without the marks of RTF or HTML, if it is one of these, and with ``\n`` for every line end, also
+    for one that Excel wrote as ``_x000D_``."""
+    text = text.replace("_x000D_", "\r").replace("\r\n", "\n").replace("\r", "\n")
     if text.lstrip().startswith("{\\rtf"):
         # Letters by their number, \u8217? or \'e9; the first has 16 bits with a sign, so it may be negative.
         text = re.sub(r"\\u(-?\d+) ?\??", lambda match: chr(int(match[1]) % 0x10000), text)
