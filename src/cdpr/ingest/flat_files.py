@@ -101,6 +101,8 @@ def open_content(path: Path) -> tuple[str, list[str], io.BufferedReader]:
     while True:
         start = stream.peek(16)[:16]
         kind = next((kind for kind, magic in _MAGIC.items() if start.startswith(magic)), "text")
+        if kind == "text" and 0 in start[:2]:  # every second byte is 0, but there is no mark at the beginning
+            kind = "UTF-16"
         if kind not in ("zip", *_COMPRESSED) or len(packings) == _MOST_PACKINGS:
             return kind, packings, stream
         stream = io.BufferedReader(_open_zip(path, stream) if kind == "zip" else _COMPRESSED[kind](stream))
@@ -314,6 +316,7 @@ def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], b
         return "; ".join(f"{name}: {text}" if name else text for name, text in parts if text)
     if isinstance(content, list):
         return ", ".join(filter(None, (flat_text(inner, label, keep) for inner in content)))
+    content = f"{Decimal(str(content)):f}" if isinstance(content, float) else content  # without an exponent
     text = "" if content is None else one_line(str(content))
     return text if keep(text) else ""
 
