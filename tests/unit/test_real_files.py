@@ -17,7 +17,7 @@ from mimic_tables import NOTES, lab, mimic_tables, settings, write_mimic, write_
 
 from cdpr.cases import parse_analytes
 from cdpr.ingest import IngestError, ingest
-from cdpr.ingest.check import check, write_template
+from cdpr.ingest.check import check, doubtful_cells, write_template
 from cdpr.ingest.notes import parse_discharge_note
 from cdpr.ingest.texts import is_absent, is_code, plain_text
 from cdpr.pipeline import cli
@@ -211,6 +211,14 @@ def private(folder: Path, *rows: str, cases: tuple[str, ...] = ("K1,P1,40,F,Coug
         ("1.234.567", "locale"),
         ("cafÃ©", "wrong encoding"),
         ("锟斤拷", "wrong encoding"),
+        ("5. Mrz", "a date"),
+        ("10-févr", "a date"),
+        ("2024年5月3日", "a date"),
+        ("45413.0694", "serial number"),
+        ("13.5 g/dL (low)", "hold the unit"),
+        ("ÒõÐÔ", "wrong encoding"),
+        ("R÷ntgen", "wrong encoding"),
+        ("1\u202f234", "locale"),
     ],
 )
 def test_a_trace_of_a_spreadsheet_names_its_cell(tmp_path, value, problem):
@@ -221,12 +229,16 @@ def test_a_trace_of_a_spreadsheet_names_its_cell(tmp_path, value, problem):
     assert any("results.csv:2 (value)" in warning for warning in warnings)
 
 
-@pytest.mark.parametrize("value", ["3-5", '"=""3-5"""', "1:40", "5.2", "<0.5", "１３．９", "120/80", "2+", "Negative"])
+@pytest.mark.parametrize(
+    "value",
+    ["3-5", '"=""3-5"""', "1:40", "5.2", "<0.5", "１３．９", "120/80", "2+", "Negative", "Decreased", "10⁵", "5½"],
+)
 def test_what_is_no_trace_passes(tmp_path, value):
     report = private(tmp_path, f"K1,1,lab,Urine,WBC,{value},/HPF,,,,")
     assert report.ok and "worth a look" not in report.text()
     shown = report.cases[0].key_pertinent_results_dict["Urine"]
     assert "=" not in shown and "１" not in shown
+    assert value in shown or not set(value) & set("⁵½")
 
 
 def test_a_decimal_comma_is_read_by_the_declared_locale_and_else_refused(tmp_path):
@@ -234,12 +246,19 @@ def test_a_decimal_comma_is_read_by_the_declared_locale_and_else_refused(tmp_pat
         'K1,1,lab,FBC,Hb,"13,9",g/dL,"13,5","17,5",,',
         'K1,2,lab,FBC,WBC,"1.250,5",/L,,,,',
         "K1,3,lab,FBC,Plt,1.250,/L,,,,",
+        'K1,4,lab,FBC,MCV,"12 345,5",fL,,,,',
+        "K1,5,lab,FBC,RDW,13.5,%,,,,",
     )
     refused = private(tmp_path / "a", *rows)
     assert not refused.ok and "has a comma that may be a decimal mark" in refused.text()
     (record,) = private(tmp_path / "b", *rows, decimal_mark="comma").cases
     found = parse_analytes(record.key_pertinent_results_dict["FBC"])
-    assert [(one.number, one.low) for one in found] == [(13.9, 13.5), (1250.5, None), (1250, None)]
+    numbers = [(13.9, 13.5), (1250.5, None), (1250, None), (12345.5, None), (13.5, None)]
+    assert [(one.number, one.low) for one in found] == numbers
+    within = 'K1,1,lab,Gas,Note,"pH 7,35 (3,5-5,0)",,,,,'
+    assert "a decimal mark" in private(tmp_path / "d", within).text()
+    (record,) = private(tmp_path / "e", within, decimal_mark="comma").cases
+    assert record.key_pertinent_results_dict["Gas"].endswith("pH 7.35 (3.5-5.0)")
     (record,) = private(tmp_path / "c", 'K1,1,lab,FBC,Plt,"1,250",/L,,,,', decimal_mark="point").cases
     assert parse_analytes(record.key_pertinent_results_dict["FBC"])[0].number == 1250
 
@@ -263,6 +282,55 @@ def test_missing_words_and_rounded_numbers(tmp_path):
     shown = report.cases[-1]
     assert shown.note_id == "K5" and "NULL" not in shown.case_summary
     assert shown.key_pertinent_results_dict == {"FBC": "NA: Value: 140; Units: mmol/L"}
+
+
+def test_a_result_of_an_unknown_case_is_told_with_the_case_that_it_resembles(tmp_path):
+    rows = ("7,1,lab,FBC,Hb,13,g/dL,,,,", "007,2,lab,FBC,WBC,5,,,,,", "K9,1,lab,FBC,Hb,9,,,,,")
+    report = private(tmp_path, *rows, cases=("007,P1,40,F,Cough,,,,,,Gout",))
+    told = [str(doubt).split(": ", 1)[1] for doubt in doubtful_cells(report.export)]
+    assert len(told) == 1 and "'7' differs only in zeros, marks" in told[0] and "'007' in cases.csv" in told[0]
+    source = {"path": str(tmp_path), "credentialed": False}
+    warnings = ingest("private", parse_settings({"data": {"private": source}}), tmp_path)[1].warnings
+    assert "WARNING: 2 result rows name no case of cases.csv" in warnings
+
+
+def test_every_organism_of_a_culture_counts_and_a_table_is_as_long_as_its_rows(tmp_path):
+    rows = ("K1,1,culture,Urine,,E. coli,,,,,", 'K1,2,culture,Urine,,Klebsiella,,,,,"two\nlines_x000D_"')
+    report = private(tmp_path, *rows)
+    assert "Also: Klebsiella" in report.cases[0].key_pertinent_results_dict["Urine"]
+    assert [end.value["rows"] for end in report.export.ends] == ["2", "3"]
+    assert not report.attrition.events["repeated items"] and "x000D" not in str(report.export.results[1].value)
+
+
+def test_marked_cells_are_read_as_their_text(tmp_path):
+    rows = (
+        "K1,1,lab,FBC,Hb,<b>13</b>,10<sup>9</sup>/L,,,,",
+        "K1,2,lab,CRP,CRP,<p>pending</p>,,,,,",
+        "K1,3,imaging,CT,,,,,,,<style>p {x: y}</style><p>&nbsp;</p>",
+        r"K1,4,imaging,MRI,,,,,,,{\rtf1\ansi 10\super 9\nosupersub /L\~of the patient\rquote s}",
+    )
+    report = private(tmp_path, *rows, cases=("K1,P1,40,F,Cough,,,,,,<p>Gout</p>",))
+    assert report.cases[0].diagnosis_results == "Gout"
+    shown = {"FBC": "Hb: Value: 13; Units: 10^9/L", "MRI": "10^9/L of the patient’s"}
+    assert report.cases[0].key_pertinent_results_dict == shown
+    assert report.attrition.events["result rows without a result"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.encode("utf-16-le"), "UTF-16"),
+        (lambda text: b"Export of ward 3,,,\n" + text.encode(), "one field only"),
+        (lambda text: text.replace(",", "^").encode(), "one field only"),
+        (lambda text: b'[{"case_id": "K-1", "age": 3}]', "no table"),
+    ],
+)
+def test_a_file_that_is_no_table_is_one_problem(tmp_path, change, said):
+    write_template(tmp_path)
+    file = tmp_path / "cases.csv"
+    file.write_bytes(change(file.read_text()))
+    (problem,) = check(parse_settings({}), tmp_path).problems
+    assert said in str(problem) and problem.remedy
 
 
 # FHIR

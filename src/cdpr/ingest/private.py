@@ -2,7 +2,6 @@
 (docs/reference/private-format.md)."""
 
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,16 @@ from .attrition import Attrition
 from .draft import Draft, Import, patient_information
 from .flat_files import Element, IngestError, as_problems, csv_rows, find_file, header_errors
 from .names import Workup, without_semicolons
-from .texts import LONGEST_TEXT, blank_if_missing, is_absent, one_line, quoted, visible
+from .texts import LONGEST_TEXT, blank_if_missing, is_absent, one_line, plain_text, quoted, visible
 
 FORMAT = parse_yaml(shipped_text(__package__, "private_format.yaml"))
 CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
 _PATTERN = Patterns(FORMAT["patterns"])
+_OF_SLIPS = re.IGNORECASE | re.DOTALL
 _SHOWN = 3  # most cells that a warning names
-_MARKS = {"comma": (",", "."), "point": (".", ",")}  # by the decimal mark: it, and the mark of thousands
+# By the decimal mark: the numbers in a text that have it, in two groups, before and behind the mark.
+_LOCAL_NUMBERS = {mark: re.compile(numbers) for mark, numbers in FORMAT["local_numbers"].items()}
+_HALF_WIDTH = {full: full - 0xFEE0 for full in range(0xFF01, 0xFF5F)}  # ASCII for characters as wide as Chinese ones
 
 
 @dataclass
@@ -59,6 +61,8 @@ def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
     records = list(work.records(make_drafts(export, work.attrition)))
     if export.problems:
         raise export.problems[0]
+    if unlisted := export.unlisted():
+        work.attrition.warn(f"{len(unlisted):,} result rows name no case of cases.csv")
     if doubtful := list(doubtful_cells(export)):
         cells = ", ".join(f"{one.path.name}:{one.line} ({one.field})" for one in doubtful[:_SHOWN])
         work.attrition.warn(f"{len(doubtful):,} cells may be a spreadsheet's, such as {cells}; see cdpr check_export")
@@ -67,16 +71,29 @@ def read_private(source: PrivateSource, work: Import) -> Iterator[CaseRecord]:
 
 def doubtful_cells(export: Export) -> Iterator[IngestError]:
     """Find fields that a spreadsheet may have changed, such as a range that became a date. Yields each as an
-    IngestError that is only a warning; a field is listed once."""
+    IngestError that is only a warning; a field is listed once. So is the number of an unknown case that resembles a
+    known one: "7" for "007"."""
+    known = {_bare_number(row): row.text("case_id") for row in export.cases}
+    for row in export.unlisted():
+        if similar := known.get(_bare_number(row)):
+            problem = f"differs only in zeros, marks, spaces or capital letters from {quoted(similar)} in cases.csv"
+            yield row.error("case_id", f"{quoted(row.text('case_id'))} {problem}", "write it as in cases.csv")
     for row in (*export.cases, *export.results, *export.ends):
         for name, text in row.value.items():
             # A slip is what a spreadsheet does to cells: a pattern of them, their column (or any), a problem, a remedy.
             for slip in FORMAT["slips"]:
-                # "unless": where that field is filled, the warning would be wrong.
-                concerns = slip.get("column", name) == name and not row.value.get(slip.get("unless"))
-                if concerns and re.fullmatch(slip["looks"], text, re.IGNORECASE | re.DOTALL):
+                if slip.get("column", name) != name or not re.fullmatch(slip["looks"], text, _OF_SLIPS):
+                    continue
+                # "unless": where the unit looks so, the warning would be wrong.
+                if not re.fullmatch(slip.get("unless", "(?!)"), row.value.get("unit", ""), _OF_SLIPS):
                     yield row.error(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
                     break
+
+
+def _bare_number(row: Element) -> str:
+    """Return the number of a row's case without what spreadsheets and people write differently: zeros before it, ".0"
+    behind it, marks, spaces and capital letters."""
+    return re.sub(r"\.0+$|^0+|[\W_]", "", row.text("case_id").translate(_HALF_WIDTH).casefold())
 
 
 def read_export(folder: Path, decimal_mark: str | None = None) -> Export:
@@ -110,8 +127,10 @@ def _read_table(folder: Path, name: str, columns: Sequence[str], rows: list[Elem
     if errors := list(header_errors(path, line, names, remedies)):
         export.problems += errors
         return
+    number = 1  # of the row, which is not that of its line where cells have several lines
     for line, fields in lines:
-        fields = [visible(field).strip() for field in fields]
+        number += 1
+        fields = [visible(plain_text(field)).strip() for field in fields]
         with as_problems(export.problems):
             if [field.casefold() for field in fields] == names:
                 raise IngestError(path, "the header stands here again", "remove this line", line=line)
@@ -124,7 +143,7 @@ def _read_table(folder: Path, name: str, columns: Sequence[str], rows: list[Elem
             row = {column: _clean_cell(column, text) for column, text in zip(names, fields, strict=True)}
             rows.append(Element(row, path, line))
             export.ignored.update((name, column) for column, text in row.items() if column not in columns and text)
-    export.ends.append(Element({"rows": str(line)}, path, line))
+    export.ends.append(Element({"rows": str(number)}, path, line))
 
 
 def _clean_cell(column: str, text: str) -> str:
@@ -133,7 +152,7 @@ def _clean_cell(column: str, text: str) -> str:
     if formula := _PATTERN.formula.fullmatch(text):
         text = formula[1]
     if column in FORMAT["numbers"]:
-        text = unicodedata.normalize("NFKC", text)  # digits in full width
+        text = text.translate(_HALF_WIDTH)  # not NFKC, which makes 105 of 10⁵ and 51⁄2 of 5½
     return text if text == "NA" and column == "item" else blank_if_missing(text)
 
 
@@ -167,12 +186,14 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
 def _valid_rows(rows: Iterable[Element], export: Export) -> Iterator[Element]:
     """Yield the rows with numbers in Python's notation. A field that breaks its rule in ``private_format.yaml`` is made
     empty and added to the problems of the export."""
-    decimal_mark, thousands_mark = _MARKS.get(export.decimal_mark or "", ("", ""))
+    local_number = _LOCAL_NUMBERS.get(export.decimal_mark or "")
     for row in rows:
         fields = dict(row.value)
-        for name in FORMAT["numbers"] if decimal_mark else ():
-            if _PATTERN.number.fullmatch(fields.get(name, "")):
-                fields[name] = fields[name].replace(thousands_mark, "").replace(decimal_mark, ".")
+        for name in FORMAT["numbers"] if local_number else ():
+            text = fields.get(name, "")
+            if _PATTERN.number.fullmatch(text):  # only in a number alone may spaces separate thousands
+                text = _PATTERN.space.sub("", text)
+            fields[name] = local_number.sub(_point_number, text) if local_number else text
         for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
             if text == "" and rule.get("empty"):  # "empty": what to do about an empty field
@@ -181,6 +202,11 @@ def _valid_rows(rows: Iterable[Element], export: Export) -> Iterator[Element]:
                 export.problems.append(row.error(name, f"{quoted(text)} {rule['problem']}", rule["remedy"]))
                 fields[name] = ""
         yield Element(fields, row.path, row.line)
+
+
+def _point_number(number: re.Match[str]) -> str:
+    """Return a number that an expression of ``local_numbers`` found, with a point and without marks of thousands."""
+    return re.sub(r"\D", "", number[1]) + (f".{number[2]}" if number[2] else "")
 
 
 def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
@@ -202,7 +228,10 @@ def _collect_results(export: Export, attrition: Attrition) -> dict[str, Workup]:
             continue
         key = first_spellings.setdefault((case, normalise(key) or key), key)  # normalised, a name of signs is empty
         text = f"{one_line(row.text('item'))}: {report}" if row.text("item") else report
-        if not workups[case].add(key, _make_analyte(row, export.problems) if is_measured else text):
+        is_new = workups[case].add(key, _make_analyte(row, export.problems) if is_measured else text)
+        if not is_new and is_measured and row.text("category").casefold() == "culture":  # one more organism
+            is_new = workups[case].add(key, one_line(f"{row.text('item') or 'Also'}: {row.text('value')}"))
+        if not is_new:
             attrition.count("repeated items" if is_measured else "repeated reports")
     return workups
 
