@@ -675,3 +675,14 @@ def test_what_was_deleted_is_left_out_and_a_reason_may_be_a_condition(tmp_path):
     assert "TSH" not in str(record.key_pertinent_results_dict) and "Lipase" in record.key_pertinent_results_dict
     assert "- Chief Complaint: Cramps" in record.case_summary.splitlines()
     assert attrition.events["resources that were deleted"] == 1
+
+
+def test_a_diagnosis_on_the_problem_list_is_that_of_the_encounter_of_its_time(tmp_path):
+    patient, stay, _, _, note = basis(reasonCode=[concept("Cramps")])
+    del stay["diagnosis"]
+    later = stay | {"id": "f", "period": {"start": "2024-06-01", "end": "2024-06-02"}}
+    told = condition("Gastritis", "g", recordedDate="2024-06-01")
+    told["category"].append({"coding": [{"code": "problem-list-item"}]})
+    labs = [observation("Lipase", 3), observation("TSH", 3, encounter={"reference": "Encounter/f"})]
+    record, _ = only(write(tmp_path, [patient, stay, later, note, told, *labs]))
+    assert (record.note_id[-2:], record.diagnosis_results) == ("-f", "Gastritis")

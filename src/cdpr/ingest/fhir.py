@@ -118,9 +118,10 @@ def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resour
 
 def _is_lasting(resource: Resource) -> bool:
     """Whether a resource is about the patient, not about one encounter: an allergy, the disease of a relative, an entry
-    of the problem list."""
-    lasting = resource.kind in ("AllergyIntolerance", "FamilyMemberHistory")
-    return lasting or (resource.kind == "Condition" and "problem-list-item" in resource.codes("category"))
+    of the problem list that is not also the diagnosis of an encounter."""
+    if resource.kind == "Condition":
+        return resource.codes("category") & {"problem-list-item", "encounter-diagnosis"} == {"problem-list-item"}
+    return resource.kind in ("AllergyIntolerance", "FamilyMemberHistory")
 
 
 def _is_withdrawn(resource: Resource) -> bool:
@@ -330,8 +331,7 @@ def _read_person(case: _Case) -> Person:
     """Return sex and age of the patient when the case began. The age is in whole years, or a fraction in the first
     year; None where it is unknown."""
     patient, start = case.patient, case.start
-    sex = patient.text("gender") if patient else ""
-    born = patient.moment("birthDate") if patient else None
+    sex, born = (patient.text("gender"), patient.moment("birthDate")) if patient else ("", None)
     if born is None or start is None or start.date() < born.date():
         return Person(sex, None)
     # One less (True counts as 1) where the birthday of this year is still to come.
