@@ -54,6 +54,11 @@ FALLBACK = Costs().fallback_usd
         ("Rifampin level|Isoniazid level", "Drug Level"),
         ("Fentanyl level|Serum oxycodone level", "Definitive Drug Test"),
         ("FISH for BCR-ABL|FISH 5q deletion", "Chromosome FISH"),
+        # Spellings of price lists: a fluid between signs, motion for stool, views without a space.
+        ("<Fluid> LDH", "Body Fluid Lactate Dehydrogenase"),
+        ("Motion Occult Blood", "Fecal Occult Blood Test"),
+        ("1, 25 Hydroxy Vitamin D3", "1,25-Dihydroxyvitamin D"),
+        ("HIPS BILATERAL W/PELVIS 5VIEWS", "Bilateral Hip X-ray 5 or more Views"),
         ("Chemistry tests|Serum chemistry test", "Basic Metabolic Panel"),
         ("Antibody tests", "Autoantibody Screen"),
         ("18F-fluorodeoxyglucose PET–CT|F-18 FDG PET/CT|FDG positron emission tomography|CT and PET", "PET/CT"),
@@ -264,6 +269,7 @@ def test_imaging_and_procedures_never_cost_less_than_a_blood_count():
         "Remarks", "Additional comments", "Treatment", "Past medical history", "Family history of cancer",
         "Reference range", "Not applicable", "Vital signs trend", "Appendectomy", "Recommended tests", "Follow-up",
         "Response to treatment", "No specific lab tests",
+        "Hydrocortisone 2.5 % topical cream", "Calamine lotion", "GW BENTSON 180 X .035", "Strapping ankle",
         "Tidal volume setting Ventilator", "Specimen type", "Neurology consult", "Final diagnosis", "Blood transfusion",
     ],
 )  # fmt: skip
