@@ -42,6 +42,9 @@ def systems(text: str) -> dict[str, str]:
         ("A. fib with RVR", "A. fib with RVR"),
         ("A) Sepsis\nB) Gout", "Sepsis"),
         ("#1 Sepsis\n#2 Gout", "Sepsis"),
+        ("# Sepsis # Gout", "Sepsis"),
+        ("i. Sepsis\nii. Gout", "Sepsis"),
+        ("Addendum ___: see below\nPRIMARY:\nSepsis", "Sepsis"),
         ("(1) Sepsis", "Sepsis"),
         ("1.5 cm lung nodule", "1.5 cm lung nodule"),
         ("Grade 2. Epistaxis", "Grade 2. Epistaxis"),
@@ -329,3 +332,42 @@ def test_hostile_text_takes_no_time(piece):
     parse_discharge_note(text)
     split_off_examination(text)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    "headings",
+    [
+        "Chief  Complaint :|Hx  of Present Illness :|Past Medical  History:|Physical  Exam :|Discharge  Diagnosis :",
+        "Chief Complaint (CC):|HPI (per ___):|Past Medical Hx (PMH):|Physical Exam (now):|Discharge Diagnosis (main):",
+        "Presenting complaint:|Hx of presenting complaint:|Medical history:|On examination:|Diagnoses at discharge:",
+        "Reason for Admission:|HPC:|Previous medical history:|O/E:|D/C Dx:",
+        "MAIN COMPLAINT|HOPI:|SURGICAL HX|PHYSICAL EXAM AT BIRTH:|Admitting Diagnosis: FORBIDDEN\nPrincipal Diagnosis:",
+    ],
+)
+def test_headings_in_the_words_of_other_hospitals(headings):
+    complaint, illness, past, exam, diagnosis = headings.split("|")
+    note = parse_discharge_note(
+        f"{complaint}\nache\n{illness}\ntwo days\n{past}\nasthma\n{exam}\nGEN: pale\nHOSPITAL COURSE BY SYSTEMS:\n"
+        f"FORBIDDEN\n{diagnosis}\nGout\nSecondary diagnoses:\nFever\nDischarge condition: FORBIDDEN"
+    )
+    assert {*note.history.values()} == {"ache", "two days", "asthma"} and note.primary_diagnosis == "Gout"
+    assert note.physical == {f"General Appearance{SUFFIX}": "pale"}
+
+
+def test_an_examination_at_discharge_under_a_remark_is_not_the_one_at_admission():
+    note = parse_discharge_note("HPI:\nPain\nPhysical Exam (at discharge):\nGEN: well\nDischarge Diagnosis:\nGout")
+    assert not note.physical
+
+
+def test_systems_alone_on_a_line_or_before_a_dash_and_imaging_among_them():
+    alone = "VITALS\n98.6 120/80\n\nLUNGS\nclear\nCT ABD & PELVIS W/ CONTRAST:\nabscess\nABDOMEN\ntender"
+    dashed = (
+        "\u2022 Vitals \u2013 98.6 120/80\n\u2022 Lungs \u2013 clear\n\u2022 Abdomen \u2014 tender\nMRI spine: abscess"
+    )
+    for text in (alone, dashed):
+        assert systems(text) == {"Vital Signs": "98.6 120/80", "Respiratory": "clear", "Abdomen": "tender"}
+
+
+@pytest.mark.parametrize("title", ["LAST EXAM BEFORE LEAVING:", "Exam at time of death:", "PE on day of departure:"])
+def test_an_examination_at_the_end_of_the_stay_is_left_out(title):
+    assert systems(f"GEN: pale\n\n{title}\nGEN: well\nABD: soft") == {"General Appearance": "pale"}

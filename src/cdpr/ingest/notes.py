@@ -19,7 +19,8 @@ from .texts import one_line, patterns, phrases, plain_text, says_something, shap
 _HEADINGS, _SHORT_HEADINGS = (phrases("notes")[name] for name in ("headings", "short"))
 _ALL_HEADINGS = [*_HEADINGS, *_SHORT_HEADINGS]  # pairs (section that the heading opens, regular expression)
 # Each heading is a group of the expression, so that the number of the group that matched tells which one it is.
-_NOTE = patterns("notes", any_heading="|".join(f"({pattern})" for _, pattern in _ALL_HEADINGS))
+# Their words may have more than one space between them.
+_NOTE = patterns("notes", any_heading="|".join(f"({p})" for _, p in _ALL_HEADINGS).replace(" ", r"(?:[^\S\n]+)"))
 _REPORT, _EXAM = patterns("radiology"), patterns("physical")
 _HISTORY = ("History of Present Illness", "Past Medical History", "Personal History", "Family History")
 
@@ -97,8 +98,8 @@ def _section_headings(text: str) -> tuple[list[_Heading], _Heading | None]:
     headings = list(_find_headings(text))
     # Of several headings of a hospital course the last one counts: an earlier one may be about another hospital.
     course = max((h.start for h in headings if h.section == "course"), default=len(text))
-    with_full_heading = {h.section for h in headings if not h.is_short and h.start < course}
-    headings = [h for h in headings if not (h.is_short and h.section in with_full_heading)]
+    with_full = {h.section for h in headings if not h.is_short and (h.start < course or h.section == "diagnosis")}
+    headings = [h for h in headings if not (h.is_short and h.section in with_full)]
     examination = _examination_heading(headings, course)
     openings: list[_Heading] = []
     for heading in headings:
@@ -277,7 +278,7 @@ def physical_results(text: str) -> dict[str, str]:
 
     A line without a heading continues the one before, all vital signs have one key, and text before any heading is the
     general appearance. An examination at discharge and everything after it is left out. So is a line whose heading is
-    the name of a known examination of another kind, such as a laboratory test.
+    the name of a known examination of another kind, such as a laboratory test, or has a kind of imaging in it.
     """
     results: dict[str, str] = {}
     key: str | None = None  # of the line before; empty for a line that is left out
@@ -286,7 +287,9 @@ def physical_results(text: str) -> dict[str, str]:
         name, findings = (headed[1].strip(), headed[2]) if headed else ("", line)
         if _is_title(name, findings):  # what follows a title ("Exam on admission:") has no heading of its own
             key, name, line = None, "", findings if name else ""
-        if name and _EXAM.vital.match(name):
+        if _EXAM.imaged.search(name):  # "CT abd"
+            key = ""
+        elif name and _EXAM.vital.match(name):
             # "Vitals" (or Chinese 生命体征) only repeats the key; other headings, such as "T" in "T: 36.6", are kept.
             key, findings = _VITAL_SIGNS, findings if name[0] in "Vv生" else line
         elif not name or len(name.split()) > 4 or _EXAM.cranial.fullmatch(name):
@@ -338,9 +341,10 @@ def _key_without_heading(line: str, current: str | None) -> str:
 
 def _one_system_a_line(text: str) -> str:
     """Break the paragraphs of a physical examination into lines with one system of the body each: before each name of a
-    system. A text with vital signs and without headings is also broken after each sentence."""
+    system; a name alone on its line becomes a heading. A text with vital signs and without headings is also broken
+    after each sentence."""
     systems = _read_system_patterns()
-    text = systems.inline.sub(r"\n\1", text)
+    text = systems.inline.sub(r"\n\1", systems.alone.sub(r"\1:", text))
     if _EXAM.vital_numbers.search(text) and not systems.heading.search(text):
         text = systems.sentence.sub("\n", text)
     return text
