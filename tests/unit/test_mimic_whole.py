@@ -301,3 +301,79 @@ def test_headers_without_names_or_sense_are_errors(tmp_path, head, said):
     with pytest.raises(IngestError) as error:
         read(tmp_path, credentialed=False)
     assert said in str(error.value) and str(error.value).isprintable()
+
+
+def in_folders(path: Path, columns: str, rows: list[dict]) -> None:
+    for number in range(2):
+        write_table(path / f"stay={number}" / f"part-{number}.csv.gz", columns, rows[number::2])
+    (path / "_SUCCESS").touch()
+
+
+def in_numbered_files(path: Path, columns: str, rows: list[dict]) -> None:
+    for number in range(2):
+        write_table(path.with_name(f"{path.name}-{number:012}.csv.gz"), columns, rows[number::2])
+
+
+def in_upper_case(path: Path, columns: str, rows: list[dict]) -> None:
+    upper = [{name.upper(): value for name, value in row.items()} for row in rows]
+    write_table(path.with_name(f"{path.name}.csv"), columns.upper(), upper)
+
+
+def twice(path: Path, columns: str, rows: list[dict]) -> None:
+    write_table(path.with_name(f"{path.name}.csv"), columns, [*rows, *rows])
+
+
+def with_decimals(path: Path, columns: str, rows: list[dict]) -> None:
+    numbers = ("subject_id", "hadm_id", "itemid", "anchor_age", "anchor_year", "test_seq")
+    rows = [{k: f"{v}.00" if k in numbers and v else v for k, v in row.items()} for row in rows]
+    write_table(path.with_name(f"{path.name}.csv"), columns, rows)
+
+
+@pytest.mark.parametrize("form", [in_folders, in_numbered_files, in_upper_case, twice, with_decimals])
+def test_tables_as_spark_bigquery_snowflake_and_others_write_them(tmp_path, form):
+    plain, told = read(write_mimic(tmp_path / "plain"))
+    for name, (columns, rows) in mimic_tables().items():
+        form(tmp_path / "other" / name, columns, rows)
+    records, attrition = read(tmp_path / "other")
+    assert records == plain and (form is twice or attrition.report() == told.report())
+    assert len(attrition.dropped.get("same case twice", ())) == (3 if form is twice else 0)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_table_with_other_marks_between_its_fields_is_called_so(tmp_path, mark):
+    path = write_mimic(tmp_path) / "hosp/admissions.csv.gz"
+    put(path, text_of(path).replace(",", mark))
+    with pytest.raises(IngestError, match="put commas between the fields"):
+        read(tmp_path)
+
+
+def test_one_bad_row_of_many_is_told_and_does_not_end_the_import(tmp_path):
+    tables = many(110)
+    tables["hosp/patients"][1][3]["anchor_age"] = ">89"
+    tables["hosp/admissions"][1][9]["admittime"] = "2150-13-45 08:00:00"
+    records, attrition = read(write(tmp_path, tables))
+    assert attrition.dropped["admission without a time"] and attrition.events["admissions at an unknown age"] == 2
+    assert "WARNING: hosp/patients: 1 times anchor_age is not a whole number, like ?99" in attrition.warnings
+    assert attrition.read - len(records) == 1 + len(attrition.dropped.get("beyond the number of cases asked for", ()))
+
+
+def test_numbers_flags_and_ranges_that_are_none(tmp_path):
+    """An infinite number is no result, a range from 11 to 4 none, and a flag may be a truth value."""
+    tables = mimic_tables()
+    first, later = tables["hosp/labevents"][1][:2]
+    first |= {"value": "", "valuenum": "inf"}
+    later |= {"ref_range_lower": "11", "ref_range_upper": "4", "flag": "True"}
+    tables["hosp/labevents"][1][2] |= {"flag": "False", "ref_range_upper": "inf"}
+    records, _ = read(write(tmp_path, tables))
+    assert records[0].key_pertinent_results_dict["Complete Blood Count"] == (
+        "White Blood Cells: Value: 12.0; Units: K/uL; Flag: abnormal; Hemoglobin: Units: K/uL; Comments: 12.5."
+    )
+
+
+def test_of_several_notes_one_without_a_diagnosis_does_not_count(tmp_path):
+    plain, _ = read(write_mimic(tmp_path / "plain"))
+    tables = mimic_tables()
+    notes = tables["note/discharge"][1]
+    notes.append(notes[0] | {"note_id": "1-DS-0", "text": "Name: ___\nSee the other note."})
+    records, attrition = read(write(tmp_path / "other", tables))
+    assert records == plain and attrition.dropped["another note of the same admission"] == ["1-DS-0"]

@@ -171,8 +171,10 @@ def header_errors(path: Path, line: int, names: list[str], remedies: Mapping[str
     for column, remedy in remedies.items():
         if column not in names:
             similar = difflib.get_close_matches(column, [name for name in names if name not in remedies], 1)
-            advice = f"rename the column {quoted(similar[0])}" if similar else remedy
-            yield IngestError(path, "no such column", advice, line=line, field=column)
+            # A header in one field has other marks between its names.
+            advice = "put commas between the fields, not semicolons or tabs" if len(names) == 1 else remedy
+            advice = f"rename the column {quoted(similar[0])}" if similar else advice
+            yield IngestError(path, "no such column" if names else "an empty file", advice, line=line, field=column)
     for name in sorted({name for name in names if name and names.count(name) > 1}):
         yield IngestError(path, "the column stands twice", "keep one of them", line=line, field=quoted(name))
 

@@ -34,6 +34,9 @@ _FEW = 20  # a share of fewer times says nothing
 _CLOCK = 100  # if so many times are all from 1:00 to 12:59, it is no chance: the clock has 12 hours
 _LOST = 0.01  # a warning is given if a larger share of times is unreadable, or of rows stray
 _HALF_A_DAY = sum(1 << hour for hour in range(1, 13))  # the hours of a 12-hour clock: bit h is set for hour h
+# Part files: beside each other, or in a folder or one below it (year=2150/part-0.parquet), without those of tools
+# (_SUCCESS).
+_PARTS = ("[-_][0-9]*", *(f"{end}/{file}" for end in ("", ".csv", ".parquet") for file in ("[!._]*", "[!._]*/[!._]*")))
 _CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")  # digest and file, as sha256sum writes them
 
 
@@ -59,11 +62,11 @@ class Tables:
         self.connection.execute("SET enable_progress_bar = false; SET TimeZone = 'UTC'")
         self.connection.create_function("is_absent", is_absent, ["VARCHAR"], "BOOLEAN")
         doubtful = _write_literal(patterns("texts").doubtful.pattern)
-        for macro in ("unzoned", "moment", "blank"):
+        for macro in ("unzoned", "moment", "blank", "finite"):
             self.connection.execute(QUERIES[macro].replace("{doubtful}", doubtful))
-        self.paths: dict[str, Path] = {}  # by the names of the tables
+        self.paths: dict[str, Path] = {}  # by the names of the tables: file, or folder of parts
         self._by_zone: dict[bool, str] = {}  # the first table whose times have a zone, and the first without
-        self._widths: dict[Path, int] = {}  # of the CSV files
+        self._widths: dict[Path, int] = {}  # of all files: fields of a row, 0 in Parquet
 
     def __enter__(self) -> Self:
         """Return these tables; they are open already."""
@@ -75,16 +78,23 @@ class Tables:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def add(self, name: str, columns: Sequence[str]) -> None:
-        """Add a table of the folder, such as ``hosp/labevents``, as a view with these ``columns``. The view is called
-        by the last part of ``name``; the file may be ``.csv`` or ``.parquet``, compressed or not.
+        """Add a table of the folder, such as ``hosp/labevents``, as a view with these ``columns``, in any letters. The
+        view is called by the last part of ``name``; the file may be ``.csv`` or ``.parquet``, compressed or not, or in
+        parts (:func:`_table_files`).
 
         Raises IngestError where the table or a column is missing or occurs twice, or the header cannot be read.
         """
-        path = find_file(self.folder, name, ".csv", ".parquet")
-        if path is None:
+        files = _table_files(self.folder, name)
+        if not files:
             remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
             raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
-        self.paths[name] = path
+        self.paths[name] = files[0] if len(files) == 1 else files[0].parent
+        parts = " UNION ALL ".join(f"FROM {self._query_of(file, name, columns)}" for file in files)
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS {parts}")
+
+    def _query_of(self, path: Path, name: str, columns: Sequence[str]) -> str:
+        """Write a query (SQL) that reads ``columns`` from ``path``, a file of the table ``name``. Raises IngestError as
+        :meth:`add`."""
         with as_ingest_errors(path):
             file, packing = self._unpack(path)
         quoted_path = _write_literal(glob.escape(str(file)))
@@ -92,25 +102,23 @@ class Tables:
         # How DuckDB reads the file, and the names of its columns.
         if packing == "Parquet":
             source = f"read_parquet({quoted_path})"
-            types = {row.column_name: row.column_type for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
+            types = {row.column_name.lower(): row.column_type for row in self.rows(f"DESCRIBE SELECT * FROM {source}")}
             names = list(types)
             # Some tools store texts as bytes.
             decoded = [f"decode({column}) AS {column}" for column in columns if types.get(column) == "BLOB"]
             source = _replacing_query(source, decoded)
         else:
             header_line, header = next(csv_rows(path), (1, []))
-            names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
-            self._widths[path] = len(names)
+            names = [name.strip().lower() or f"(column {number})" for number, name in enumerate(header, 1)]
             longest_row = LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW
             text_columns = ", ".join(f"{_write_literal(column)}: 'VARCHAR'" for column in names)
             source = statement("read_csv", path=quoted_path, types=text_columns, skip=header_line - 1,
                                longest_row=longest_row, packing=packing)  # fmt: skip
-        # Check the columns, and create the view.
+        self._widths[path] = 0 if packing == "Parquet" else len(names)
         remedies = dict.fromkeys(columns, "use the table as its publisher wrote it")
         for error in header_errors(path, header_line, names, remedies):
             raise error
-        view = _cleaning_query(columns, source)
-        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS FROM {view}")
+        return _cleaning_query(columns, source)
 
     def _unpack(self, path: Path) -> tuple[Path, str]:
         """Return a file that DuckDB can read, ``path`` itself or an unpacked copy of it, and its format: ``Parquet``,
@@ -124,7 +132,7 @@ class Tables:
                 return path, file_format
             if kind == "text" and compressions == ["gzip"]:
                 return path, "gzip"
-            copy = self._scratch / f"{len(self.paths)}-{path.name}"
+            copy = self._scratch / f"{len(self._widths)}-{path.name}"
             with copy.open("wb") as target:
                 shutil.copyfileobj(content, target, length=1 << 20)
         return copy, file_format
@@ -154,10 +162,10 @@ class Tables:
     def _explain(self, message: str) -> IngestError:
         """Make the error to raise for an error message of DuckDB. The message quotes rows and counts records instead of
         lines, so only the table is taken from it; then a slow scan of that table finds the line and the problem."""
-        path = next((p for p in self.paths.values() if str(p) in message), self.folder)
-        if path not in self._widths or "gzip" in message.casefold():
+        path = next((p for p in self._widths if str(p) in message), self.folder)
+        width = self._widths.get(path)
+        if not width or "gzip" in message.casefold():
             return IngestError(path, "the file is cut short or damaged", "copy or download it again")
-        width = self._widths[path]
         try:
             for line, fields in csv_rows(path):
                 if len(fields) != width:
@@ -173,12 +181,12 @@ class Tables:
     def check_sums(self) -> None:
         """Compare the tables with the publisher's checksums (``SHA256SUMS.txt`` in the folder or beside a table), where
         these exist. Raises IngestError for a table that differs."""
-        for folder in {self.folder, *(path.parent for path in self.paths.values())}:
+        for folder in {self.folder, *(path.parent for path in self._widths)}:
             checksums = folder / CHECKSUMS
             text = checksums.read_text(encoding="utf-8", errors="replace") if file_type(checksums) == "file" else ""
             lines = filter(None, map(_CHECKSUM_LINE.fullmatch, text.splitlines()))
             sums = {folder / line[2].strip(): line[1].lower() for line in lines}  # digests by file
-            for path in self.paths.values():
+            for path in self._widths:
                 if path in sums and file_digest(path) != sums[path]:
                     remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"
                     raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
@@ -226,16 +234,20 @@ class Tables:
 
     def check_rows(self, table: str, key: str, column: str, condition: str, problem: str) -> None:
         """Check that each filled value of ``column`` meets ``condition`` (SQL). Raises IngestError, which says what
-        ``problem`` the value has, for the first row in the order of the column ``key`` that does not."""
+        ``problem`` the value has, for the first row in the order of the column ``key`` that does not. Warns instead
+        where at most 1% do not, unless it is the ``key`` itself."""
         failing = f"{column} IS NOT NULL AND NOT ({condition})"
-        query = f"SELECT {key}, {column} FROM {table} WHERE {failing} ORDER BY 1, 2 LIMIT 1"
-        for identifier, value in self.rows(query):
+        query = f"SELECT {key}, {column}, count(*) OVER () FROM {table} WHERE {failing} ORDER BY 1, 2 LIMIT 1"
+        for identifier, value, failed in self.rows(query):
+            if key != column and failed <= _LOST * int(self.attrition.tables[f"hosp/{table}"]):
+                return self.attrition.warn(f"hosp/{table}: {failed:,} times {column} {problem}, like {shape(value)}")
             path = self.paths[f"hosp/{table}"]
             row = "" if key == column else f" in the row of {key} {quoted(identifier or '')}"
             # Where quoted values are withheld, the shape of a time still shows what is wrong with it.
             message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
-            line = _line_of(path, column, value)
-            raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
+            raise IngestError(
+                path, message, "repair the row or remove it", line=_line_of(path, column, value), field=column
+            )
 
     def check_strays(self, name: str, rows: int, stray: int) -> None:
         """Check how many of the ``rows`` of the event table ``name`` are ``stray``: they name an admission that
@@ -264,6 +276,16 @@ class Tables:
                 self.attrition.warn(check["warning"].format(lost=lost, total=total, rest=total - lost, oldest=OLDEST))
 
 
+def _table_files(folder: Path, name: str) -> list[Path]:
+    """Return the files of the table ``name``, sorted; empty where there is none. It is one file, or the parts that
+    Spark and Hive write into a folder of this name, or BigQuery with numbers (``labevents-000000000000.csv``)."""
+    if whole := find_file(folder, name, ".csv", ".parquet"):
+        return [whole]
+    base = folder / name
+    found = (file for part in _PARTS for file in base.parent.glob(base.name + part))
+    return sorted(file for file in found if file_type(file) == "file")
+
+
 def _scratch_folder(wanted: Path) -> Path:
     """Return a new empty folder for the database: ``wanted``, or a temporary one where ``wanted`` does not support file
     locks. What an import that was killed left there is removed. Raises IngestError where neither has locks."""
@@ -287,12 +309,12 @@ def statement(name: str, **parts: Any) -> str:
 
 def _line_of(path: Path, column: str, value: str) -> int | None:
     """Return the line on which the first row of a CSV file with this ``value`` in ``column`` begins; None for a Parquet
-    file, and where no row has it. The scan is slow, so it is used for error messages only."""
-    if path.suffix == ".parquet":
+    file or several, and where no row has it. The scan is slow, so it is used for error messages only."""
+    if path.suffix == ".parquet" or file_type(path) == "folder":
         return None
     rows = ((line, [field.strip() for field in fields]) for line, fields in csv_rows(path))
     _, header = next(rows)
-    index = header.index(column)
+    index = list(map(str.lower, header)).index(column)
     spellings = (value, f"{value}.0")  # whole numbers lost their .0 when they were read
     return next((line for line, row in rows if index < len(row) and row[index] in spellings), None)
 
