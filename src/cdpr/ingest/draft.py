@@ -114,15 +114,13 @@ class Import:
     def _clean_results(self, draft: Draft) -> dict[str, str]:
         """Return the physical findings and the other results of a draft as plain text, by examination key. Of the
         others, results without content and entries whose name is no examination are left out and counted."""
-        texts = {key: visible(plain_text(text)) for key, text in draft.results.items()}
-        absent = {key for key, text in texts.items() if is_absent(text)}
+        texts = {key: visible(plain_text(text)) for key, text in (draft.physical | draft.results).items()}
+        absent = {key for key in draft.results if is_absent(texts[key])}
         self.attrition.count("results that say that there is none", len(absent))
         # Entries whose names say that nothing is examined ("Assessment").
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
         self.attrition.count(NO_EXAMINATION, len(remarks))
-        physical = {key: visible(plain_text(text)) for key, text in draft.physical.items()}
-        results = physical | {key: text for key, text in texts.items() if key not in remarks | absent}
-        return {visible(key): text for key, text in results.items()}
+        return {visible(key): text for key, text in texts.items() if key not in remarks | absent}
 
 
 # Takes the settings of the data set (a `Source`) and the import; yields the records in any order. Raises IngestError.

@@ -23,8 +23,6 @@ CASE_COLUMNS, RESULT_COLUMNS = FORMAT["case_columns"], FORMAT["result_columns"]
 _PATTERN = Patterns(FORMAT["patterns"])
 _OF_SLIPS = re.IGNORECASE | re.DOTALL
 _SHOWN = 3  # most cells that a warning names
-# By the decimal mark: the numbers in a text that have it, in two groups, before and behind the mark.
-_LOCAL_NUMBERS = {mark: re.compile(numbers) for mark, numbers in FORMAT["local_numbers"].items()}
 _HALF_WIDTH = {full: full - 0xFEE0 for full in range(0xFF01, 0xFF5F)}  # ASCII for characters as wide as Chinese ones
 
 
@@ -186,14 +184,11 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
 def _valid_rows(rows: Iterable[Element], export: Export) -> Iterator[Element]:
     """Yield the rows with numbers in Python's notation. A field that breaks its rule in ``private_format.yaml`` is made
     empty and added to the problems of the export."""
-    local_number = _LOCAL_NUMBERS.get(export.decimal_mark or "")
+    local_number = FORMAT["local_numbers"].get(export.decimal_mark)
     for row in rows:
         fields = dict(row.value)
         for name in FORMAT["numbers"] if local_number else ():
-            text = fields.get(name, "")
-            if _PATTERN.number.fullmatch(text):  # only in a number alone may spaces separate thousands
-                text = _PATTERN.space.sub("", text)
-            fields[name] = local_number.sub(_point_number, text) if local_number else text
+            fields[name] = re.sub(local_number, _point_number, fields.get(name, ""))
         for name, rule in FORMAT["rules"].items():
             text = fields.get(name)
             if text == "" and rule.get("empty"):  # "empty": what to do about an empty field
