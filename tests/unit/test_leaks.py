@@ -59,6 +59,9 @@ KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}
         ("HTN, no DM, diverticulitis twice", "Diverticulitis"),
         ("Without home oxygen, COPD GOLD III", "COPD exacerbation"),
         ("无发热，诊断为肺炎", "肺炎"),
+        ("could not exclude pneumonia", "Pneumonia"),
+        ("The film has not ruled out pneumonia.", "Pneumonia"),
+        ("Pneumonia: no fever since.", "Pneumonia"),
     ],
 )
 def test_a_diagnosis_is_found_under_its_names(text, diagnosis):
@@ -98,6 +101,11 @@ def test_a_diagnosis_is_found_under_its_names(text, diagnosis):
         ("Never diagnosed with pneumonia", "Pneumonia"),
         ("black stools for 3 days; no prior GI bleeds.", "GI bleed"),
         ("否认肺炎病史", "肺炎"),
+        ("She hasn't had pneumonia.", "Pneumonia"),
+        ("Pneumonia: no", "Pneumonia"),
+        ("asthma (+), pneumonia (-)", "Pneumonia"),
+        ("Pneumonia was never confirmed.", "Pneumonia"),
+        ("A film rules out pneumonia.", "Pneumonia"),
     ],
 )
 def test_other_words_and_negated_names_are_no_leak(text, diagnosis):
