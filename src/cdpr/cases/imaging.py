@@ -14,7 +14,6 @@ _TABLE = fill(parse_yaml(shipped_text(__package__, "data", "imaging.yaml")))
 _PHRASES = [(rf"\b({phrase})\b", word) for word, phrase in _TABLE["phrases"].items()]
 _ANY_PHRASE = any_of(_PHRASES)
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
-_UNFILMED = frozenset(_TABLE["unfilmed"])  # other ways of seeing: views beside them are no X-ray
 _NOISE = _VIEWS.union(_TABLE["noise"])  # views, sides, fillers: they do not change the billing code
 _WORDS: dict[str, str] = _TABLE["words"]  # by a word: the one that replaces it
 _WITHIN: dict[str, dict[str, str]] = _TABLE["within"]  # by modality: parts of the body, each with its larger region
@@ -49,7 +48,7 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
             contrast = contrast or kind
     tokens = text.replace("+", " ").split()
     words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
-    if not words & _MODALITIES and _UNFILMED.isdisjoint(tokens):
+    if not words & _MODALITIES and not set(tokens).intersection(_TABLE["unfilmed"]):
         words |= {"xray"} if _VIEWS.intersection(tokens) else {"ultrasound"} if "doppler" in words else set()
     return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
 
