@@ -44,6 +44,8 @@ def systems(text: str) -> dict[str, str]:
         ("#1 Sepsis\n#2 Gout", "Sepsis"),
         ("# Sepsis # Gout", "Sepsis"),
         ("i. Sepsis\nii. Gout", "Sepsis"),
+        ("Diagnosis #1: Sepsis\nDiagnosis #2: Gout", "Sepsis"),
+        ("Sepsis Discharge Condition: good", "Sepsis"),
         ("Addendum ___: see below\nPRIMARY:\nSepsis", "Sepsis"),
         ("(1) Sepsis", "Sepsis"),
         ("1.5 cm lung nodule", "1.5 cm lung nodule"),
@@ -340,7 +342,7 @@ def test_hostile_text_takes_no_time(piece):
         "Chief  Complaint :|Hx  of Present Illness :|Past Medical  History:|Physical  Exam :|Discharge  Diagnosis :",
         "Chief Complaint (CC):|HPI (per ___):|Past Medical Hx (PMH):|Physical Exam (now):|Discharge Diagnosis (main):",
         "Presenting complaint:|Hx of presenting complaint:|Medical history:|On examination:|Diagnoses at discharge:",
-        "Reason for Admission:|HPC:|Previous medical history:|O/E:|D/C Dx:",
+        "Reason for Admission:|HPC:|Previous medical history:|Physical and Mental Status Exam:|D/C Dx:",
         "MAIN COMPLAINT|HOPI:|SURGICAL HX|PHYSICAL EXAM AT BIRTH:|Admitting Diagnosis: FORBIDDEN\nPrincipal Diagnosis:",
     ],
 )
