@@ -547,6 +547,17 @@ def test_agentclinic_names_are_flattened_gathered_and_brought_to_the_vocabulary(
         ingest("agentclinic", Settings(), file)
 
 
+def test_a_history_in_other_spellings_is_read_and_the_rest_counted(tmp_path):
+    told = {"History": "Unwell", "past medical history": "Asthma", "Family-History": "Gout", "Shoe_Size": "42"}
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps(osce(Patient_Actor=told, Test_Results={"CT_Head": ["Pending", "No bleed"]}))
+    )
+    (record,), attrition = ingest("agentclinic", Settings(), tmp_path)
+    assert "Past Medical History: Asthma" in record.case_summary and "Family History: Gout" in record.case_summary
+    assert record.key_pertinent_results_dict["CT Head"] == "No bleed"
+    assert attrition.events["fields that the format does not know"] == 1
+
+
 def test_what_tells_of_no_result_is_told_from_results():
     absent = ("", "Not available.", "N/A", "N/A for the newborn.", "Pending", "Data not provided", "暂无。", "未查")
     results = ("None", "Negative", "Not detected", "Na 140", "No growth", "Not specified, but probably high", "无异常")

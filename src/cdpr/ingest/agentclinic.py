@@ -50,7 +50,7 @@ def _make_draft(case: Element, attrition: Attrition) -> Draft:
             results.add(key, text)
     return Draft(
         note_id=digest_id("agentclinic", osce.value),
-        history=_write_history(patient),
+        history=_write_history(patient, attrition),
         physical=physical.results(),
         results=results.results(),
         diagnosis=one_line(osce.text("Correct_Diagnosis")).rstrip("."),
@@ -58,15 +58,17 @@ def _make_draft(case: Element, attrition: Attrition) -> Draft:
     )
 
 
-def _write_history(patient: Mapping[str, Any]) -> dict[str, str]:
+def _write_history(patient: Mapping[str, Any], attrition: Attrition) -> dict[str, str]:
     """Return the texts of a case summary by section. ``patient`` is the content of ``Patient_Actor``: what a patient
-    can tell."""
+    can tell. Entries that no section has are counted."""
     # The counts are thrown away: entries of the history are no results.
-    patient = _keep_results(patient, events=Counter()) or {}
-    told = patient.get("Symptoms")
+    patient = {normalise(name): told for name, told in (_keep_results(patient, events=Counter()) or {}).items()}
+    told = patient.get("symptoms")
     symptoms = dict(told) if isinstance(told, Mapping) else {"Primary_Symptom": told}
-    patient |= {"Symptoms": symptoms, "Primary_Symptom": symptoms.pop("Primary_Symptom", None)}
-    patient.setdefault("Allergies", patient.get("Allergy_History"))
+    patient |= {"symptoms": symptoms, "primary symptom": symptoms.pop("Primary_Symptom", None)}
+    patient.setdefault("allergies", patient.pop("allergy history", None))
+    unknown = set(patient).difference(*_WORDS["history"].values())
+    attrition.count("fields that the format does not know", len(unknown))
     history = {}
     for section, names in _WORDS["history"].items():
         texts = [text for text in map(_plain_text, map(patient.get, names)) if text]
@@ -86,6 +88,8 @@ def _keep_results(content: Any, events: Counter[str], name: str = "") -> Any:
     if isinstance(content, Mapping):
         parts = {inner: _keep_results(part, events, normalise(inner)) for inner, part in content.items()}
         return {inner: part for inner, part in parts.items() if part is not None} or None
+    if isinstance(content, list):  # "Pending" beside a result
+        content = [part for part in content if not is_absent(_plain_text(part))]
     text = _plain_text(content)
     is_proposed = name in _WORDS["proposed"] or _PATTERN.proposed.match(text)
     has_result = not (is_absent(text) or is_proposed)
