@@ -60,6 +60,8 @@ KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}
         ("Without home oxygen, COPD GOLD III", "COPD exacerbation"),
         ("无发热，诊断为肺炎", "肺炎"),
         ("could not exclude pneumonia", "Pneumonia"),
+        ("known oesophageal tumour", "Esophageal tumor"),
+        ("hypoglycaemia at home", "Hypoglycemia"),
         ("The film has not ruled out pneumonia.", "Pneumonia"),
         ("Pneumonia: no fever since.", "Pneumonia"),
     ],

@@ -212,6 +212,9 @@ def private(folder: Path, *rows: str, cases: tuple[str, ...] = ("K1,P1,40,F,Coug
         ("cafÃ©", "wrong encoding"),
         ("锟斤拷", "wrong encoding"),
         ("5. Mrz", "a date"),
+        ("#WERT!", "error of a spreadsheet"),
+        ("=SUM(B2:B4)", "a formula"),
+        ("13.5 H", "a flag"),
         ("10-févr", "a date"),
         ("2024年5月3日", "a date"),
         ("45413.0694", "serial number"),
@@ -231,7 +234,21 @@ def test_a_trace_of_a_spreadsheet_names_its_cell(tmp_path, value, problem):
 
 @pytest.mark.parametrize(
     "value",
-    ["3-5", '"=""3-5"""', "1:40", "5.2", "<0.5", "１３．９", "120/80", "2+", "Negative", "Decreased", "10⁵", "5½"],
+    [
+        "3-5",
+        '"=""3-5"""',
+        "1:40",
+        "5.2",
+        "<0.5",
+        "１３．９",
+        "120/80",
+        "2+",
+        "Negative",
+        "Decreased",
+        "10⁵",
+        "5½",
+        "++",
+    ],
 )
 def test_what_is_no_trace_passes(tmp_path, value):
     report = private(tmp_path, f"K1,1,lab,Urine,WBC,{value},/HPF,,,,")

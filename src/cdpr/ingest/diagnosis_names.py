@@ -128,7 +128,10 @@ def _word_pattern(word: str) -> str:
     """Return a regular expression for a word or any of its synonyms: ``(?:cancer|carcinoma)`` for "cancer". A
     possessive ending may be left out: ``(?:Crohn)(?:['’]?s)?`` for "Crohn's"."""
     bare = re.sub(r"['’]s$", "", word)
-    spelt = "|".join(map(re.escape, _list_synonyms(bare)))
+    # Also in British spelling: "oesophageal tumour".
+    spelt = "|".join(
+        re.sub("(?i)[ao]?e", "[ao]?e", re.escape(one)).replace("mor", "mou?r") for one in _list_synonyms(bare)
+    )
     return f"(?:{spelt})" + ("" if bare == word else "(?:['’]?s)?")
 
 

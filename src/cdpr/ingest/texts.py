@@ -117,7 +117,7 @@ def blank_if_missing(text: str) -> str:
 def is_absent(text: str) -> bool:
     """Whether a text is empty, or says that there is no result ("Not available.", "Cancelled by ward", "暂无。")."""
     plain = one_line(visible(text))
-    is_empty = not says_something(blank_if_missing(plain))
+    is_empty = not says_something(blank_if_missing(plain)) and not _PATTERN.sign.search(plain)  # "++" is a result
     # "Would show a mass" is imagined, not found; the Chinese phrases say that nothing was done, or is known yet.
     if is_empty or _PATTERN.imagined.fullmatch(plain) or _PATTERN.chinese.fullmatch(plain):
         return True
