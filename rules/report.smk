@@ -185,14 +185,3 @@ rule index_runs:
         command="rebuild_tracking",
     shell:
         "cdpr {params.command} > {log:q} 2>&1"
-
-
-rule write_timings:
-    """Time and memory of all finished jobs. A rule without output runs each time."""
-    log:
-        "<logs>/write_timings.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    shell:
-        f"cdpr write_timings --output md={experiment.results}/timings.md > {{log:q}} 2>&1"

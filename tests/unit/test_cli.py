@@ -16,12 +16,12 @@ from types import SimpleNamespace
 import pytest
 
 from cdpr.files import write_gz, write_text
+from cdpr.hospital import raw_files
 from cdpr.pipeline import cli
 from cdpr.pipeline.experiment import Experiment
 from cdpr.pipeline.stages import STAGES
 from cdpr.problems import disk_problem
 from cdpr.records import FileDigest, RunRecord
-from cdpr.report import timings
 from cdpr.settings import Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,13 +69,13 @@ def test_every_stage_has_a_function_and_teaching_help(name, capsys):
 
 def test_problems_of_the_user_are_one_message(tmp_path, capsys):
     (tmp_path / "bad.yaml").write_text("credit: {betta: 1}\n")
-    out = ["--output", f"md={tmp_path}/r"]
-    assert cli.main(["write_timings", *out, "--settings", str(tmp_path / "bad.yaml")]) == 2
+    out = ["--output", f"raw={tmp_path}/r"]
+    assert cli.main(["make_hospital", *out, "--settings", str(tmp_path / "bad.yaml")]) == 2
     error = capsys.readouterr().err
     assert (
-        error.startswith("cdpr write_timings:") and "did you mean 'credit.beta'" in error and "Traceback" not in error
+        error.startswith("cdpr make_hospital:") and "did you mean 'credit.beta'" in error and "Traceback" not in error
     )
-    assert cli.main(["write_timings", *out, "--settings", str(tmp_path / "absent.yaml")]) == 2
+    assert cli.main(["make_hospital", *out, "--settings", str(tmp_path / "absent.yaml")]) == 2
     assert "absent.yaml" in capsys.readouterr().err
 
 
@@ -254,10 +254,10 @@ def test_the_disk_that_is_full_is_named_whoever_writes(full_disk, tmp_path, caps
     monkeypatch.setattr(tempfile, "tempdir", str(folders["tmp"]))
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {folders['results']}, state: {folders['state']}}}\n")
     monkeypatch.setattr(cli, "run_jobs", lambda *_, **__: write(folders[full]))
-    output = f"md={folders['results']}/timings.md"
-    assert cli.main(["write_timings", "--output", output, "--settings", str(tmp_path / "c.yaml")]) == 2
+    output = f"md={folders['results']}/hospital"
+    assert cli.main(["make_hospital", "--output", output, "--settings", str(tmp_path / "c.yaml")]) == 2
     what, where, remedy = capsys.readouterr().err.splitlines()
-    assert what == "cdpr write_timings: No space left on device" and where.startswith(str(folders[full]))
+    assert what == "cdpr make_hospital: No space left on device" and where.startswith(str(folders[full]))
     assert remedy.startswith("Free space there, or ")
 
 
@@ -300,12 +300,12 @@ def test_shared_memory_that_is_full_is_named_though_the_error_names_no_file(monk
 
 
 def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(timings, "write_timings", lambda settings, job: settings.credit.beta)
+    monkeypatch.setattr(raw_files, "make_hospital", lambda settings, job: settings.credit.beta)
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
-    arguments = ["write_timings", "--output", f"md={tmp_path}/ready", "--settings", str(tmp_path / "c.yaml")]
+    arguments = ["make_hospital", "--output", f"md={tmp_path}/ready", "--settings", str(tmp_path / "c.yaml")]
     assert cli.main(arguments) == 2
     error = capsys.readouterr().err
-    assert "reads the setting credit, which is not declared: add credit to `reads` of write_timings" in error
+    assert "reads the setting credit, which is not declared: add credit to `reads` of make_hospital" in error
 
 
 def test_no_command_in_the_documentation_gives_a_target_away():

@@ -192,8 +192,8 @@ def test_what_stands_in_the_way_of_a_run_is_said_in_three_lines(tmp_path):
 def test_a_checkout_may_lie_in_a_folder_of_any_name(tmp_path):
     folder = tmp_path / "my $HOME & mine's"
     folder.mkdir()
-    Project(folder).snakemake("write_timings")
-    assert (folder / "results/ci/timings.md").exists()
+    Project(folder).snakemake("make_hospital")
+    assert (folder / "results/ci/raw/run.json").exists()
 
 
 def settings(tmp_path: Path):

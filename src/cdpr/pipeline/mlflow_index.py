@@ -138,7 +138,7 @@ class MlflowIndex:
         run_id = (run or self.create(record, started)).info.run_id
         final = dict(record.metrics)
         if record.experiment != COMPARISON:
-            final |= {"wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
+            final |= {name: getattr(record, name) for name in ("wall_seconds", "cpu_seconds", "peak_memory_mb")}
         if history:  # the curves over steps have the names of the metrics already
             final = {f"final/{name}": value for name, value in final.items()}
         final_row = {**final, "step": history[-1]["step"] if history else 0}

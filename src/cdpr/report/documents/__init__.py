@@ -1,5 +1,5 @@
-"""Documents that are written by templates: data cards and the page of timings. ``form.md`` and ``form.html`` say how
-their parts look in Markdown and in HTML."""
+"""Documents that are written by templates: data cards. ``form.md`` and ``form.html`` say how their parts look in
+Markdown and in HTML."""
 
 import re
 import sys
