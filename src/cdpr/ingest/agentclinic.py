@@ -62,13 +62,12 @@ def _write_history(patient: Mapping[str, Any], attrition: Attrition) -> dict[str
     """Return the texts of a case summary by section. ``patient`` is the content of ``Patient_Actor``: what a patient
     can tell. Entries that no section has are counted."""
     # The counts are thrown away: entries of the history are no results.
-    patient = {normalise(name): told for name, told in (_keep_results(patient, events=Counter()) or {}).items()}
-    told = patient.get("symptoms")
-    symptoms = dict(told) if isinstance(told, Mapping) else {"Primary_Symptom": told}
+    patient = {normalise(name): entry for name, entry in (_keep_results(patient, events=Counter()) or {}).items()}
+    entry = patient.get("symptoms")
+    symptoms = dict(entry) if isinstance(entry, Mapping) else {"Primary_Symptom": entry}
     patient |= {"symptoms": symptoms, "primary symptom": symptoms.pop("Primary_Symptom", None)}
     patient.setdefault("allergies", patient.pop("allergy history", None))
-    unknown = set(patient).difference(*_WORDS["history"].values())
-    attrition.count("fields that the format does not know", len(unknown))
+    attrition.count("fields that the format does not know", len(set(patient).difference(*_WORDS["history"].values())))
     history = {}
     for section, names in _WORDS["history"].items():
         texts = [text for text in map(_plain_text, map(patient.get, names)) if text]

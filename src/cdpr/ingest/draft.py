@@ -68,14 +68,19 @@ class Import:
     attrition: Attrition
     path: Path = Path()
     state: Path = Path()
+    _identifiers: set[str] = field(default_factory=set)  # of the cases so far
+
+    def is_repeated(self, note_id: str) -> bool:
+        """Whether a case with this ``note_id`` was asked about before. Remembers the identifier."""
+        is_known = note_id in self._identifiers
+        self._identifiers.add(note_id)
+        return is_known
 
     def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
         """Yield the records of the usable drafts. Of several drafts with one ``note_id`` only the first is usable."""
-        identifiers: set[str] = set()
         for draft in drafts:
-            if draft.note_id in identifiers:
+            if self.is_repeated(draft.note_id):
                 draft.rejected = "same case twice"
-            identifiers.add(draft.note_id)
             if record := self.record(draft):
                 yield record
 

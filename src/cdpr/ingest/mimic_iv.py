@@ -44,7 +44,7 @@ _EVENT_QUERIES = ("laboratory_of", "microbiology_of", "radiology_of")
 
 def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     """Read the folder of MIMIC-IV. Yields the records of all usable discharge summaries. Raises IngestError for a
-    missing table or column, a damaged file, or an unreadable age or admission time."""
+    missing table or column, a damaged file, or where more than 1% of the ages or admission times are unreadable."""
     with Tables(work.path, work.state / "tables", work.attrition) as tables:
         _open_tables(tables)
         _log.info("numbering notes and admissions in %s", work.path)
@@ -76,18 +76,17 @@ def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
     """Read all notes in chunks, each with its events, and display the progress. Yields the records of usable cases."""
     number = int(work.attrition.tables["note/discharge"])
     notes = tables.rows(statement("notes"))
-    numbers: set[str] = set()  # of the notes so far
     # On a terminal a bar; in a log a line every 30 s; nothing for few notes.
     options: dict[str, Any] = {"mininterval": 0.1 if sys.stderr.isatty() else 30, "disable": number <= 2 * CHUNK}
     with tqdm(desc="reading notes", total=number, unit=" notes", ncols=90, smoothing=0, **options) as bar:
         while chunk := list(islice(notes, CHUNK)):
             bar.update(len(chunk))
-            for index, note in enumerate(chunk):
-                if note.note_id in numbers and not note.rejected:  # the same row again
-                    chunk[index] = note._replace(rejected="same case twice")
-                numbers.add(note.note_id)
             events = events_of(tables, chunk)
-            yield from filter(None, (work.record(_make_draft(note, events, work.attrition)) for note in chunk))
+            for note in chunk:
+                if work.is_repeated(note.note_id) and not note.rejected:  # before its results are read and counted
+                    note = note._replace(rejected="same case twice")
+                if record := work.record(_make_draft(note, events, work.attrition)):
+                    yield record
 
 
 def _make_draft(note: Row, events: Events, attrition: Attrition) -> Draft:

@@ -245,9 +245,8 @@ class Tables:
             row = "" if key == column else f" in the row of {key} {quoted(identifier or '')}"
             # Where quoted values are withheld, the shape of a time still shows what is wrong with it.
             message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
-            raise IngestError(
-                path, message, "repair the row or remove it", line=_line_of(path, column, value), field=column
-            )
+            line = _line_of(path, column, value)
+            raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
 
     def check_strays(self, name: str, rows: int, stray: int) -> None:
         """Check how many of the ``rows`` of the event table ``name`` are ``stray``: they name an admission that
