@@ -313,7 +313,10 @@ def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, mon
     monkeypatch.setattr(style, "save", lambda figure, out: (figures.append(figure), save(figure, out)))
     first, again = (make(plot_accuracy_cost, results, tmp_path / "f") for _ in range(2))
     assert first == again
-    labels = {f"{m.label} (knows the hospital)" if m.knows_hospital else m.label for m in pictured_methods(SETTINGS)}
+    labels = {
+        f"{m.label} (reference: knows the hospital)" if m.knows_hospital else m.label
+        for m in pictured_methods(SETTINGS)
+    }
     figure, _ = figures
     figure.draw_without_rendering()  # at the figure's resolution, not at that of the file that was saved last
     (panel,) = figure.axes

@@ -42,17 +42,19 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
         title, data = style.panel_title(settings, IN_DOMAIN, rows), DATASETS[IN_DOMAIN]
         title = title.replace(f"{data}, synthetic", f"synthetic, in {data}'s format")
         panel.set(title=f"Accuracy against cost: {title}", ylabel="accuracy (%), higher is better →",
-                  xlabel="← lower is better, average cost of the examinations per case (USD)")  # fmt: skip
+                  xlabel="average cost of the examinations per case (USD), ← lower is better")  # fmt: skip
         # Intervals of few seeds can be very long: they are cut off at 1.8 times the mean cost.
-        panel.set_xlim(0, max([1.0, *(min(1.25 * row["aec_high"], 1.8 * row["aec"]) for row in rows)]))
+        panel.set_xlim(0, max([1.0, *(min(1.15 * row["aec_high"], 1.8 * row["aec"]) for row in rows)]))
         if rows:
             # Accuracies are in 0..100, and intervals of few seeds can be longer. The margin is for the markers.
             panel.set_ylim(max(0.0, panel.dataLim.y0) - 4, min(100.0, panel.dataLim.y1) + 4)
         else:
             style.write_in_empty_panel(panel, "missing: no evaluations")
         missing = sorted(f"{row['label']} ({data})" for row in summaries if row.get("missing"))
-        drawn = f"{decoding} decoding; bars: 95% intervals"
-        style.write_notes(figure, settings, [*notices(settings), style.missing_note(missing), *results.notes(), drawn])
+        most = max((row["seeds"] for row in rows), default=0)
+        few = [f"{row['label']}: {row['seeds']} seeds" for row in rows if 1 < row["seeds"] < most]
+        notes = [*notices(settings), style.missing_note(missing), *results.notes(), *few]
+        style.write_notes(figure, settings, [*notes, f"{decoding} decoding; bars: 95% intervals over seeds and cases"])
         figure.draw_without_rendering()  # computes the final layout, in which names are placed
         _write_names(panel, settings, rows)
 
@@ -75,7 +77,7 @@ def _write_names(panel: style.Axes, settings: Settings, rows: Sequence[Row]) -> 
     directions = np.tile(directions, (len(distances) // len(angles), 1))
     for point, row in zip(points, rows, strict=True):
         name = panel.annotate(
-            row["label"] + (" (knows the hospital)" if row["group"] == REFERENCE else ""),
+            row["label"] + (" (reference: knows the hospital)" if row["group"] == REFERENCE else ""),
             (row["aec"], 100 * row["accuracy"]), (0, 0), textcoords="offset points", ha="center", va="center",
             fontsize=7.5, fontweight="bold" if row["method"] == OURS else "normal", zorder=5,
             color=style.look_of(settings, row["method"]).colour, path_effects=[withStroke(linewidth=2, foreground="w")],
