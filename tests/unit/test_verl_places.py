@@ -340,7 +340,7 @@ def test_a_run_says_what_it_lacks(monkeypatch):
     from cdpr.training.verl import launch
 
     settings = parse_settings({}).training.verl.model_copy(update={"rollout": "vllm"})
-    there = {"verl": False, "vllm": False, "flash_attn": False}
+    there = {"verl": False, "vllm": False, "flash_attn": False, "cdpr_verl_cpu": False}
     monkeypatch.setattr(launch, "find_spec", lambda name: name if there[name] else None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: there["vllm"] == "with a GPU")
     monkeypatch.setenv("CC", "cc")
@@ -356,8 +356,11 @@ def test_a_run_says_what_it_lacks(monkeypatch):
         bare.setattr(launch.shutil, "which", lambda name: None)
         with pytest.raises(SettingsError, match="install gcc"):
             launch._check_installed(sdpa)
-    there["vllm"] = False
-    launch._check_installed(settings.model_copy(update={"rollout": "cpu"}))
+    there["vllm"], without_gpu = False, settings.model_copy(update={"rollout": "cpu"})
+    with pytest.raises(SettingsError, match="tests/verl_cpu"):
+        launch._check_installed(without_gpu)
+    there["cdpr_verl_cpu"] = True
+    launch._check_installed(without_gpu)
 
 
 def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):

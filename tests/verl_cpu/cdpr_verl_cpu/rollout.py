@@ -11,9 +11,10 @@ import torch
 from verl.workers.rollout import base
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
-from ....llm.sampler import InProcessSampler
-from ....llm.tokenizer import ChatTokenizer
-from ...torch.weights import load_model
+from cdpr.llm.sampler import InProcessSampler
+from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.training.torch.weights import load_model
+
 from .reply import answer_request
 
 NAME = "cpu"

@@ -5,7 +5,7 @@ from typing import Any
 from torch.distributed.fsdp import FullyShardedDataParallel
 from verl.workers.engine.fsdp import transformer_impl
 
-from .. import engine  # noqa: F401  (registers it)
+from cdpr.training.verl import engine  # noqa: F401  (registers it)
 
 
 class CpuFsdp(FullyShardedDataParallel):

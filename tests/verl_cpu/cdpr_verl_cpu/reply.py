@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....llm.sampler import InProcessSampler
-from ....llm.types import Sampling
+from cdpr.llm.sampler import InProcessSampler
+from cdpr.llm.types import Sampling
 
 
 async def answer_request(
