@@ -52,7 +52,7 @@ def work_up(doctor: Diagnostician, patient: Patient, choose: Callable, turns: in
         done.available += not physical
         done.usd += 0.0 if physical else exam.usd
         found = dict(zip((f.name for f in exam.findings), patient.results[exam.name], strict=True))
-        p = doctor.condition(p, exam, found)
+        p = doctor.condition(p, exam.findings, found, p)
     done.correct = float(int(p.argmax()) == patient.disease)
     return done
 

@@ -44,13 +44,13 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.metrics_log import read_history
 from cdpr.settings import Settings, merge, parse_settings, resolve_variant
 from cdpr.settings.schema import Prompt, TinyModel
+from cdpr.settings.tables import add_quantities, read_table
 from cdpr.training.torch import loop
 from cdpr.training.torch.optimisers import AdamW
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.memory import ModelSize, memory_plan
-from cdpr.training.verl.tables import add_quantities, read_table
 
 _QWEN3 = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "tie_word_embeddings": True}
 MODELS = {  # public configurations
@@ -363,7 +363,8 @@ def needs_gb(kind: str, name: str, device: str) -> float:
         return 60.0 if device == "cuda" else 4.0
     size = ModelSize.model_validate(MODELS[name] | {"max_position_embeddings": POSITIONS})
     rank = RANK.get(name, 0)
-    sizes = add_quantities(read_table("memory")["sizes"], {"model": size, "verl": {"lora_rank": rank}})
+    quantities = read_table("cdpr.training.verl", "memory")["sizes"]
+    sizes = add_quantities(quantities, {"model": size, "verl": {"lora_rank": rank}})
     weights = sizes["parameters"] / 1e9
     trained = sizes["adapters"] / 1e9 if rank else weights
     tokens = 1500 * (1 if rank else 4)

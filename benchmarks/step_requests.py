@@ -50,12 +50,12 @@ from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
 from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.load import merge
+from cdpr.settings.tables import read_table
 from cdpr.training.algorithm import Context, Group, score_groups
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.plan import Behaviour, step_values, step_work
-from cdpr.training.verl.tables import read_table
 
-USUAL: dict[str, float] = read_table("duration")["behaviour"]  # lengths with the paper's prompt
+USUAL: dict[str, float] = read_table("cdpr.training.verl", "duration")["behaviour"]  # lengths with the paper's prompt
 OPENING, REPLY, RESULT = (int(USUAL[name]) for name in ("opening", "reply", "result"))
 REPLICAS = 8
 

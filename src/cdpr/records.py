@@ -16,7 +16,12 @@ PIPELINE = "cdpr/pipeline"
 _DIGESTS = DigestCache(None)  # in memory, for many tables check the same files
 
 
-class UnreadableRecord(ValueError):
+class ProvenanceError(ValueError):
+    """Results that do not belong together, or a file that was changed after it was written. The message names the
+    files, what differs, and what to do."""
+
+
+class UnreadableRecord(ProvenanceError):
     """A file is no valid ``run.json``; the message names it and says how to make it again."""
 
 

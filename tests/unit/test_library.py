@@ -18,7 +18,7 @@ from toy import ToyPolicy, appendicitis, group
 import cdpr
 from cdpr.environment import DiagnosticEnvironment
 from cdpr.report import style
-from cdpr.report.methods import pictured_methods
+from cdpr.report.methods import list_methods
 from cdpr.settings import resolve_variant
 from cdpr.training.algorithm import Context, open_algorithm
 
@@ -135,5 +135,5 @@ def test_a_rule_from_outside_has_the_advantages_of_its_formula_and_a_colour_of_i
     rows = {**settings.agents, **settings.experiments.variants}
     others = {row.look.colour for row in rows.values() if row.look}
     assert style.look_of(settings, "rloo").colour not in others
-    [method] = [method for method in pictured_methods(settings) if method.name == "rloo"]
+    [method] = [method for method in list_methods(settings, "accuracy_cost") if method.name == "rloo"]
     assert method.label == "RLOO" and len(method.runs) == len(settings.seeds)

@@ -21,7 +21,7 @@ from cdpr.escape import latex
 from cdpr.evaluation.metrics import ACCURACY, AEC, IN_DOMAIN_METRICS, EvaluationError
 from cdpr.evaluation.significance import detectable_difference, holm, narrowness
 from cdpr.report import checks, in_domain, sample_case
-from cdpr.report.methods import IN_DOMAIN, REFERENCE, dynamic_methods, main_methods, variant_method
+from cdpr.report.methods import IN_DOMAIN, REFERENCE, list_methods, main_methods, variant_method
 from cdpr.report.results import Results, describe_change
 from cdpr.report.table import Table, declared_columns
 from cdpr.settings import parse_settings
@@ -163,7 +163,7 @@ def test_paired_runs_share_their_seeds(results):
 
 def test_reduction_is_a_paired_ratio(results, tmp_path):
     settings = SETTINGS.model_copy(update={"evaluation": SETTINGS.evaluation.model_copy(update={"bootstrap": 4000})})
-    compared = dynamic_methods(settings)
+    compared = list_methods(settings, "dynamic_vs_static")
 
     def reduction(costs: dict[str, np.ndarray] | None = None) -> dict:
         at = Results(settings, results, compared)

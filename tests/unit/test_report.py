@@ -34,7 +34,7 @@ from cdpr.report.curves import (
     read_figure_curves,
 )
 from cdpr.report.main_table import sheet_main_table
-from cdpr.report.methods import main_methods, pictured_methods, variant_method
+from cdpr.report.methods import list_methods, main_methods, variant_method
 from cdpr.report.paper import printed_rows
 from cdpr.report.provenance import ProvenanceError
 from cdpr.report.results import Results, pair_runs
@@ -286,7 +286,7 @@ def test_same_input_same_bytes(pristine, tmp_path):
 
 def test_every_legend_is_within_its_figure(results, tmp_path, monkeypatch):
     """Of all agents that the demo can run, as of a few."""
-    for run in {run for method in pictured_methods(SETTINGS) for run in method.runs} - RUNS.keys():
+    for run in {run for method in list_methods(SETTINGS, "accuracy_cost") for run in method.runs} - RUNS.keys():
         shutil.copytree(results / "evaluations" / "grpo-seed0", results / "evaluations" / run)
     figures, save = [], style.save
     monkeypatch.setattr(style, "save", lambda figure, out: (figures.append(figure), save(figure, out)))
@@ -305,7 +305,7 @@ def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, mon
     """No name lies on another, on a point, or beyond its panel, also where all points coincide."""
     rng = np.random.default_rng(seed)
     for dataset, cases in CASES.items():
-        for run in sorted(run for m in pictured_methods(SETTINGS) for run in m.runs):
+        for run in sorted(run for m in list_methods(SETTINGS, "accuracy_cost") for run in m.runs):
             right, tests, price = (5, 3, 10.0) if alike else (*map(int, rng.integers(2, 9, 2)), 10.0)
             rows = [row(i, d, i % 10 < right, tests, price) for d in ("greedy", "sampled") for i in range(cases)]
             write_rows(results / "evaluations" / run / f"{dataset}.jsonl", rows)
@@ -315,14 +315,14 @@ def test_each_of_six_agents_has_its_name_beside_its_point(results, tmp_path, mon
     assert first == again
     labels = {
         f"{m.label} (reference: knows the hospital)" if m.knows_hospital else m.label
-        for m in pictured_methods(SETTINGS)
+        for m in list_methods(SETTINGS, "accuracy_cost")
     }
     figure, _ = figures
     figure.draw_without_rendering()  # at the figure's resolution, not at that of the file that was saved last
     (panel,) = figure.axes
     assert "synthetic, in MIMIC-IV's format" in panel.get_title() and "higher is better" in panel.get_ylabel()
     names = [text for text in panel.texts if text.get_text() in labels]
-    assert len(names) == len(labels) == len(pictured_methods(SETTINGS)) >= 6
+    assert len(names) == len(labels) == len(list_methods(SETTINGS, "accuracy_cost")) >= 6
     boxes = [Text.get_window_extent(text) for text in names]  # without the line to the point
     points = [panel.transData.transform(c.lines[0].get_xydata()[0]) for c in panel.containers]
     assert len(points) == len(names)

@@ -36,6 +36,7 @@ from cdpr.metrics_log import read_history, read_metrics
 from cdpr.pipeline.cli import main
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.algorithms import algorithm_class, known_algorithms
+from cdpr.settings.tables import read_table
 from cdpr.settings.variants import canonical
 from cdpr.training.algorithm import score_groups
 from cdpr.training.torch.loop import iterate, roll_out
@@ -57,7 +58,6 @@ from cdpr.training.verl.session import (
     reason_to_stop,
     translate_metrics,
 )
-from cdpr.training.verl.tables import read_table
 
 QWEN3_4B = {
     "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
@@ -689,7 +689,7 @@ def test_the_plan_counts_what_the_simulation_counted(tmp_path, arm, change):
     """The planner's arithmetic from a policy's behaviour against the requests of that policy's episodes, which
     benchmarks/step_requests.py counts."""
     figures = json.loads(Path("docs/benchmarks/step_requests.json").read_text())
-    assumed = read_table("duration")["behaviour"]
+    assumed = read_table("cdpr.training.verl", "duration")["behaviour"]
     own = {key: figures[f"free_text, behaviour, {key}"] for key in assumed}
     assert all(abs(own[key] / usual - 1) < 0.02 for key, usual in assumed.items() if key != "turns")
     work = step_work(step_values(paper(tmp_path, credit=change), own))

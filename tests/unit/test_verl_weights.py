@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from cdpr.settings import parse_settings
+from cdpr.settings.tables import read_table
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
 from cdpr.training.verl.configuration import hydra_arguments, translate_settings
-from cdpr.training.verl.tables import read_table
 
 RANK = 4
 
@@ -64,7 +64,7 @@ def set_adapters(engine, value: float) -> None:
 def check_sync(rank: int, size: int, port: int, folder, report) -> None:
     """In a process of its own: what each sync yields, against the folder's weights plus the adapters'."""
     os.environ.update(
-        read_table("overrides")["environment_without_gpu"]
+        read_table("cdpr.training.verl", "overrides")["environment_without_gpu"]
         | {"HF_HUB_OFFLINE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     )
     os.environ.update(

@@ -164,16 +164,12 @@ class Diagnostician:
         """P(disease | age in years, sex, symptoms), shape [D]. ``symptoms`` has the state (an index) of findings in the
         case summary, by name. What is None or missing is not conditioned on. It is the distribution over all patients
         where the model rules out every disease."""
-        joint = self.site.weights.copy()  # P(disease, age, sex, symptoms), one factor after another
+        joint = self.site.weights  # P(disease, age, sex, symptoms), one factor after another
         if age is not None:  # an age outside the table counts as the nearest in it
             joint = joint * self._ages[:, min(max(age, AGES[0]), AGES[-1]) - AGES[0]]
         if female is not None:
             joint = joint * (self._women if female else 1 - self._women)
-        for finding in self.hospital.presentation:
-            if finding.name in symptoms:
-                joint = joint * finding.table[:, symptoms[finding.name]]
-        total = joint.sum()
-        return joint / total if total > 0 else self.site.weights
+        return self.condition(joint, self.hospital.presentation, symptoms, self.site.weights)
 
     def update(self, before: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
         """P(disease) after the result ``result_text`` of the examination ``exam_key``, from the distribution
@@ -181,18 +177,19 @@ class Diagnostician:
         read."""
         exam = self.examination(exam_key)
         states = self.interpreter.examination(exam, result_text) if exam else {}
-        return self.condition(before, exam, states) if exam and states else before
+        return self.condition(before, exam.findings, states, before) if exam and states else before
 
-    def condition(self, before: np.ndarray, exam: Examination, states: dict[str, int]) -> np.ndarray:
-        """P(disease) given the states of an examination's findings, from the distribution ``before``; both have shape
-        [D]. ``states`` are indices by the name of the finding. It is ``before`` itself where no disease allows these
+    def condition(
+        self, joint: np.ndarray, findings: Iterable[Finding], states: dict[str, int], otherwise: np.ndarray
+    ) -> np.ndarray:
+        """P(disease) given the states of findings, from the distribution ``joint``, which needs no sum of 1; both have
+        shape [D]. ``states`` are indices by the name of the finding. It is ``otherwise`` where no disease allows these
         states."""
-        joint = before
-        for finding in exam.findings:
+        for finding in findings:
             if finding.name in states:
                 joint = joint * finding.table[:, states[finding.name]]
         total = joint.sum()
-        return joint / total if total > 0 else before
+        return joint / total if total > 0 else otherwise
 
     def examination(self, exam_key: str) -> Examination | None:
         """Find the model's examination by its key in a record, which may be any name of it in the vocabulary. None

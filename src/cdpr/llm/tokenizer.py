@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer
 
 from ..settings import SettingsError
-from ..settings.refusal import refuse
+from ..settings.tables import refuse
 from .chat_template import compile_template, render
 from .model_folder import read_json
 from .types import Messages

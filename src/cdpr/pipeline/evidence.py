@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import report
 from ..files import parse_yaml, shipped_text
-from ..report.methods import open_datasets
+from ..report.methods import list_methods, open_datasets
 from ..settings import AgentEntry, job_of, labels_of, sweeps, value_at
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 
@@ -47,8 +46,7 @@ def find_evidence(
               "controlled": [controlled_name(dataset) for dataset in BENCHMARKS]}  # fmt: skip
     evaluated: list[str] = value_at(settings, runs) if runs else []
     if methods:
-        list_methods = getattr(report.methods, methods)
-        evaluated = [run for method in list_methods(settings) for run in method.runs]
+        evaluated = [run for method in list_methods(settings, methods) for run in method.runs]
     if swept:
         points_by_sweep = sweeps(settings, swept, every).values()
         # The variants that are trained: one for all that have equal settings.

@@ -14,8 +14,8 @@ import numpy as np
 from ..evaluation.metrics import METRICS, estimate
 from ..job import Job
 from ..settings import Settings
-from . import methods, style
-from .methods import DATASETS, IN_DOMAIN, OURS, REFERENCE, Method, domain, notices, pictured_methods, with_common_seeds
+from . import style
+from .methods import DATASETS, IN_DOMAIN, OURS, REFERENCE, Method, domain, list_methods, notices, with_common_seeds
 from .results import NotMeasured, Results
 from .table import Row, Sheet
 
@@ -25,11 +25,11 @@ _BAR = 15.0  # how much farther, in typographic points, a name is written to cov
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
-    """Plot accuracy (%) against average cost per case (USD) of the agents of :func:`~.methods.pictured_methods`, on
+    """Plot accuracy (%) against average cost per case (USD) of the agents that ``methods.yaml`` lists for it, on
     in-domain cases with the main decoding: a named marker each, with bars for the 95% intervals of both, hollow where
     the agent knows the hospital's model. Agents without evaluations are named as missing. Raises as :class:`Results`
     does."""
-    results = Results(settings, job.inputs["results"], pictured_methods(settings))
+    results = Results(settings, job.inputs["results"], list_methods(settings, "accuracy_cost"))
     decoding = results.decodings[0]
     summaries = [results.summary(method, IN_DOMAIN, decoding) for method in results.methods]
     rows = [row for row in summaries if "reason" not in row]
@@ -119,7 +119,7 @@ class Frontiers(Results):
     """
 
     def __init__(self, settings: Settings, folder: Path):
-        super().__init__(settings, folder, methods.frontier_methods(settings))
+        super().__init__(settings, folder, list_methods(settings, "frontier"))
         # Every method but the one at which all curves begin is a point of the curve with its label.
         self.curves: dict[str, list[Method]] = {}
         for method in self.methods:

@@ -12,7 +12,7 @@ from ..evaluation.significance import agreement
 from ..settings import Settings, SettingsError
 from ..settings.datasets import controlled_name
 from ..settings.judging import TABLES
-from .methods import DATASETS, Method, backbone, domain, judge_labels, leak_methods, main_methods, notices
+from .methods import DATASETS, Method, backbone, domain, judge_labels, list_methods, main_methods, notices
 from .provenance import check_provenance
 from .results import NotMeasured, Results, evaluations_of
 from .table import Row, Sheet, number
@@ -26,7 +26,7 @@ _COMPARED = (ACCURACY, AEC)
 def sheet_leak_control(settings: Settings, folder: Path) -> Sheet:
     """Return a table per decoding of every agent on each benchmark and on its leak-controlled variant, from the results
     in ``folder``. Raises as :class:`Results` does."""
-    results = Results(settings, folder, leak_methods(settings))
+    results = Results(settings, folder, list_methods(settings, "leak_control"))
     # `Results` has checked the evaluations on the benchmarks; these are on the variants.
     paths = {results.path(run, controlled_name(dataset))
              for method in results.methods for run in method.runs for dataset in DATASETS}  # fmt: skip

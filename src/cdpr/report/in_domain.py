@@ -56,7 +56,7 @@ def sheet_ablations(settings: Settings, folder: Path) -> Sheet:
     The CSV has a row per decoding and method, with accuracy as a fraction. ``change_*`` are differences from CDPR, and
     ``paper_*`` what the paper prints. Raises as :class:`Results` does.
     """
-    results = Results(settings, folder, methods.ablation_methods(settings))
+    results = Results(settings, folder, methods.list_methods(settings, "ablations"))
     base, *ablations = results.methods
     printed = {row["variant"]: row for row in paper.printed_rows("ablation.csv", *paper.METRICS)}
     sheet = Sheet(settings, "ablations", base=base.label, remarks=results.notes(), shared=_shared_job_notes(results))
@@ -119,7 +119,7 @@ def sheet_dynamic_vs_static(settings: Settings, folder: Path) -> Sheet:
     The CSV has a row per decoding and method, with accuracy and reduction as fractions. ``change_*`` are CDPR minus
     static diagnosis, and ``paper_*`` what the paper prints. Raises as :class:`Results` does.
     """
-    results = Results(settings, folder, methods.dynamic_methods(settings))
+    results = Results(settings, folder, methods.list_methods(settings, "dynamic_vs_static"))
     static, dynamic = results.methods
     printed = {row["method"]: row for row in paper.printed_rows("dynamic_vs_static.csv", *_PRINTED)}
     pair = f"{dynamic.label} against {static.label}"
@@ -163,7 +163,7 @@ def sheet_comparators(settings: Settings, folder: Path) -> Sheet:
     CDPR, ``change_*``, are not (accuracy as a fraction). Raises as :class:`Results`, and TableError for a broken file
     of training metrics.
     """
-    results = Results(settings, folder, methods.comparator_methods(settings))
+    results = Results(settings, folder, methods.list_methods(settings, "comparators"))
     ours = results.method(OURS)
     sheet = Sheet(settings, "comparators", remarks=results.notes(), base=ours.label)
     pairs = [(method, ours) for method in results.methods if method.learned and method is not ours]
@@ -203,7 +203,7 @@ def sheet_frontier_parts(settings: Settings, folder: Path) -> Sheet:
     diagnoses from the same examinations would have, and the table of learning rates. Raises as :class:`Results`, and
     TableError for a broken file of training metrics."""
     # In-domain alone, without a label, since these tables do not name the data set.
-    results = Results(settings, folder, methods.part_methods(settings), {IN_DOMAIN: ""})
+    results = Results(settings, folder, methods.list_methods(settings, "frontier_parts"), {IN_DOMAIN: ""})
     sheet = Sheet(settings, "frontier_parts", remarks=results.notes())
     _add_results(sheet, results, further=lambda method, decoding: (
         _training_tokens(results, method) | _exact_columns(results, method, decoding)))  # fmt: skip
@@ -239,7 +239,7 @@ def _add_grid(sheet: Sheet, settings: Settings, folder: Path) -> None:
     all_rows: list[Row] = []
     values_by_rule: dict[str, list[float]] = {}
     all_steps: dict[str, None] = {}  # each once, in order
-    for method in methods.grid_methods(settings):
+    for method in methods.list_methods(settings, "frontier_grid"):
         curves = read_curves(folder, method, ("accuracy", "utility"))
         accuracy, utility, steps = (curves.mean(name) for name in ("accuracy", "utility", "step"))
         costs = accuracy - utility  # the weight of a right diagnosis in the logged utility is 1

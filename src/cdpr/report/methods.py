@@ -7,7 +7,6 @@ Nothing here reads results. The workflow asks these functions which evaluations 
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,31 +112,15 @@ def why_unfit(settings: Settings, run: str, dataset: str) -> str:
     return ""
 
 
-def _list_methods(settings: Settings, *, names: tuple[str, ...]) -> list[Method]:
-    """Return the methods with these ``names``, of agents or variants, each once. A name ``@FIGURE`` means all
-    variants of that table or figure that can be trained, in the order of workflow/experiments.yaml."""
+def list_methods(settings: Settings, table: str) -> list[Method]:
+    """Return the methods of a table or figure, each once: ``main``, ``open``, or an entry of ``tables`` in
+    ``methods.yaml``."""
+    if table in ("main", "open"):
+        return main_methods(settings) if table == "main" else open_methods(settings)
+    names = _DECLARED["tables"][table]
     expanded = [labels_of(settings, name[1:]) if name.startswith("@") else [name] for name in names]
     return [agent_method(settings, name) if name in settings.agents else variant_method(settings, name)
             for name in dict.fromkeys(itertools.chain.from_iterable(expanded))]  # fmt: skip
-
-
-# The methods of each table. Of Table 2: ours, then its ablations.
-ablation_methods = partial(_list_methods, names=(OURS, "@ablations"))
-# Of Table 3.
-dynamic_methods = partial(_list_methods, names=("static", OURS))
-# Ways to assign credit, between the policy that they start from and the best that can be done.
-comparator_methods = partial(_list_methods, names=("warm_start", "@comparators", "value_of_information"))
-# Diagnosis at once, where every frontier begins, and the points of all rules.
-frontier_methods = partial(_list_methods, names=("immediate", "@frontier"))
-# The policy before training, and the rules whose gain is divided into better choice and better diagnosis.
-part_methods = partial(_list_methods, names=("warm_start", "@frontier_parts"))
-# The policy before training, the variants of the main table, those that the registry adds to the picture of accuracy
-# against cost, and value of information, which knows the model of the synthetic hospital.
-pictured_methods = partial(_list_methods, names=("warm_start", "@main_table", "@accuracy_cost", "value_of_information"))
-# Variants that are trained and validated to choose the settings of others.
-grid_methods = partial(_list_methods, names=("@frontier_grid",))
-# The policy before training, GRPO, ours, and the references with no and with all examinations.
-leak_methods = partial(_list_methods, names=("warm_start", "grpo", OURS, "zero_test", "all_tests"))
 
 
 def variant_method(settings: Settings, variant: str) -> Method:

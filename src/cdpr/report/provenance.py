@@ -7,14 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..records import RunRecord, job_name
+from ..records import ProvenanceError, RunRecord, job_name
 from ..settings import Settings, judging_models
 from ..settings.judging import DECIDING
-
-
-class ProvenanceError(ValueError):
-    """Results that do not belong together, or a file that was changed after it was written. The message names the
-    files, what differs, and what to do."""
 
 
 def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
@@ -116,15 +111,7 @@ def _check_unaltered(record: RunRecord, origin: Path, names: set[str]) -> None:
 
 def _read_existing(origins: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
     """Yield path and content of each of the ``run.json`` files that exists."""
-    yield from ((origin, read_record(origin)) for origin in origins if origin.exists())
-
-
-def read_record(path: Path) -> RunRecord:
-    """Read a ``run.json``. Raises :class:`ProvenanceError` where it cannot be read."""
-    try:
-        return RunRecord.read(path)
-    except ValueError as error:
-        raise ProvenanceError(str(error)) from error
+    yield from ((origin, RunRecord.read(origin)) for origin in origins if origin.exists())
 
 
 def check_tier(settings: Settings, path: Path | str, tier: str | None) -> None:

@@ -19,14 +19,14 @@ from .. import escape
 from ..evaluation.metrics import ACCURACY, AEC, UTILITY
 from ..files import write_text
 from ..job import Job, PageEntry
-from ..records import KEY_TAG
+from ..records import KEY_TAG, RunRecord
 from ..settings import Settings
 from . import methods, templates
 from .data_card import FEWEST_PATIENTS
 from .documents import render
 from .ledger.page import read_ledger
 from .methods import DATASETS, IN_DOMAIN, OURS, Method, main_methods, open_datasets, synthetic_origin, tier_mark
-from .provenance import check_tier, read_record
+from .provenance import check_tier
 from .results import Results, difference_text
 from .table import Row, Sheet, Table, declarations
 
@@ -125,7 +125,7 @@ class Records:
         overlays = "" if root == "results" else "--configfile YOUR_OVERLAYS -- "
         path, run = self.results / record if record else (self.results / target).with_suffix(".run.json"), None
         if path.exists():
-            run = read_record(path)
+            run = RunRecord.read(path)
             check_tier(self.settings, path, run.tier)
         return {"target": target, "command": f"snakemake --cores all {overlays}{folder}/{target}", "record": run}
 

@@ -20,11 +20,12 @@ from ..evaluation.row import COUNTS
 from ..evaluation.significance import crossed_bootstrap, holm, mcnemar_exact, wilson_interval
 from ..files import replacing
 from ..job import Job
+from ..records import RunRecord
 from ..settings import Settings, seeds_of_runs
 from ..settings.judging import unreadable_warning
 from .curves import diverged_at, read_training
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, page_methods, why_unfit
-from .provenance import check_prices, check_provenance, check_training, read_record
+from .provenance import check_prices, check_provenance, check_training
 from .table import EMPTY, Row, Runs, interval, number
 
 # A trained policy that orders fewer examinations than this per case, on average, has stopped ordering them.
@@ -353,7 +354,7 @@ class Results:
         the requested model. Read from the tag ``answered_as`` of each ``run.json``."""
         evaluations = itertools.product(method.runs, self.datasets)
         records = [self.path(run, dataset).with_suffix(".run.json") for run, dataset in evaluations]
-        names = {read_record(record).tags.get("answered_as", "") for record in records if record.exists()}
+        names = {RunRecord.read(record).tags.get("answered_as", "") for record in records if record.exists()}
         return sorted(names - {""})
 
 

@@ -11,9 +11,10 @@ from .datasets import ADDRESSES
 from .experiments import AgentEntry
 from .judging import TABLES
 from .load import known_keys
-from .models import MODELS_FILE, ModelEntry
+from .models import ModelEntry
 from .schema import Settings
 from .section import SettingsError, declaration
+from .tables import refuse
 from .variants import value_at
 
 
@@ -50,22 +51,14 @@ def check_settings(settings: Settings) -> None:
     """Raise SettingsError for what a single setting cannot show: paths that programs misread, and settings that
     contradict each other."""
     check_paths(settings)
-    check_serving(settings)
-    check_price_files(settings)
-
-
-def check_serving(settings: Settings) -> None:
-    """Raise SettingsError where the section ``serving`` contradicts itself or ``workflow/models.yaml``."""
-    serving = settings.serving
-    for name in serving.models:
-        if name not in settings.models:
-            raise SettingsError(f"serving.models: {name!r} is no entry of {MODELS_FILE}")
-        if settings.models[name].provider != "own":
-            raise SettingsError(f"serving.models: {name} runs at its provider; take it out of the list")
-    if (serving.models or serving.policies) and serving.program == "none":
-        raise SettingsError("serving.program: say which server is started: vllm, sglang or llama_cpp")
-    if serving.policies and serving.program == "llama_cpp":
-        raise SettingsError("serving.policies: llama.cpp reads no Hugging Face folders; use vllm or sglang")
+    models, served, own_prices = settings.models, settings.serving.models, settings.data.price_overrides
+    results = Path(settings.paths.results).resolve()
+    values = dict(settings) | {
+        "unknown": [name for name in served if name not in models],
+        "provided": [name for name in served if name in models and models[name].provider != "own"],
+        "prices_in_results": own_prices and Path(own_prices).resolve().is_relative_to(results),
+    }
+    refuse(__package__, "settings", values)
 
 
 def why_not_run(settings: Settings, name: str) -> str:
@@ -119,18 +112,6 @@ def check_paths(settings: Settings) -> None:
             check_path(f"agents.{name}.model", agent.model)
     for name, path in settings.paths:
         check_path(f"paths.{name}", path, ":")  # where several paths are written as one list, a colon separates them
-
-
-def check_price_files(settings: Settings) -> None:
-    """Raise SettingsError for settings of the Physician Fee Schedule without its file, and for a file of the user's own
-    prices in the folder of results, where jobs remove files."""
-    chosen, own, results = settings.data.fee_schedules, settings.data.price_overrides, settings.paths.results
-    if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
-        raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
-                            "data.fee_schedules.pfs, which is not given")  # fmt: skip
-    if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
-        raise SettingsError(f"data.price_overrides: {own} is in {results}/, where jobs remove and rewrite files; copy "
-                            "it to another folder first and name the copy")  # fmt: skip
 
 
 def check_path(name: str, path: str, forbidden: str = "") -> None:

@@ -9,9 +9,10 @@ from pydantic_core import to_json
 
 from ...files import write_text
 from ...job import Job
+from ...records import ProvenanceError
 from ...settings import Settings
 from ..methods import notices, tier_mark
-from ..provenance import ProvenanceError, check_tier
+from ..provenance import check_tier
 from ..table import Row, Sheet, declarations, interval
 from .claims import Claim, read_claims, validator
 from .evidence import Evidence

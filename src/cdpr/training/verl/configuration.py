@@ -9,11 +9,10 @@ from typing import Any
 
 from ...llm.own_server import NO_TELEMETRY, WITHOUT_TOOLKIT
 from ...settings import Settings, SettingsError
-from ...settings.refusal import refuse
+from ...settings.tables import evaluate, read_table, refuse
 from ...settings.variants import check_required
 from .. import training_run
 from .memory import OWN_SERVER, memory_plan, settings_values, starts_frozen_server
-from .tables import evaluate, read_table
 
 #: Folder of verl's checkpoints, in that of the run's state.
 CHECKPOINTS = "verl"
@@ -29,7 +28,7 @@ def environment_variables(settings: Settings) -> dict[str, str]:
     variables = {**NO_TELEMETRY, "HF_HUB_OFFLINE": "1", **toolkit}
     if settings.training.verl.without_gpu:
         threads = {"OMP_NUM_THREADS": str(settings.training.threads)}
-        variables |= read_table("overrides")["environment_without_gpu"] | threads
+        variables |= read_table(__package__, "overrides")["environment_without_gpu"] | threads
     return variables
 
 
@@ -42,7 +41,7 @@ def translate_settings(settings: Settings, policy: Path, state: Path) -> dict[st
     settings with which verl cannot run, or whose memory does not fit.
     """
     check_settings(settings)
-    verl, table = settings.training.verl, read_table("overrides")
+    verl, table = settings.training.verl, read_table(__package__, "overrides")
     values = settings_values(settings) | {
         "policy_folder": str(policy),
         "session_file": str(state / SESSION),

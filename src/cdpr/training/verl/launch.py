@@ -20,14 +20,13 @@ from ...files import write_text
 from ...job import Job
 from ...llm.own_server import PROGRAMS, OwnServer
 from ...settings import Serving, Settings, SettingsError, merge, parse_settings
-from ...settings.refusal import refuse
 from ...settings.schema import Verl
+from ...settings.tables import read_table, refuse
 from ..training_run import uses_frozen_policy, write_training_outputs
 from .checkpoints import link_policy, merge_shards, prepare_resume
 from .configuration import CHECKPOINTS, SESSION, environment_variables, hydra_arguments, translate_settings
 from .memory import cpus_of_ray
 from .session import START, Session
-from .tables import read_table
 
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # how often a frozen server that died is started again, in a run
@@ -69,7 +68,7 @@ def _train(session: Session) -> None:
     os.environ.update(environment_variables(settings))
     arguments = hydra_arguments(translate_settings(settings, session.policy, session.state))
     with contextlib.ExitStack() as stack:
-        devices = read_table("overrides")["logical_devices"] if verl.without_gpu else None
+        devices = read_table(__package__, "overrides")["logical_devices"] if verl.without_gpu else None
         stack.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", devices))
         if uses_frozen_policy(settings) and verl.frozen.beside:
             server = stack.enter_context(frozen_server(settings, session.policy, session.state))

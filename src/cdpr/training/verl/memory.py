@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, ValidationError
 from ...agents.policy import longest_sequence
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class, algorithm_options
+from ...settings.tables import add_quantities, evaluate, read_table
 from ..training_run import uses_frozen_policy
-from .tables import add_quantities, evaluate, read_table
 
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
 
@@ -77,7 +77,7 @@ def memory_plan(settings: Settings) -> SimpleNamespace:
     those of the policy and then the frozen one if its memory is known, have the values of their row (``tokens``, say).
 
     Raises SettingsError where the model's ``config.json`` is missing or of another kind of model."""
-    table = read_table("memory")
+    table = read_table(__package__, "memory")
     values = table["constants"] | settings_values(settings) | {"model": model_size(settings)}
     values = add_quantities(table["sizes"], values)
     servers = [

@@ -10,10 +10,10 @@ import pandas as pd
 
 from ...escape import environment
 from ...settings import Settings, judging_models
+from ...settings.tables import add_quantities, evaluate, read_table
 from .. import verl as templates
 from .configuration import hydra_arguments, translate_settings, why_not_run
 from .memory import cpus_of_ray, memory_plan, settings_values
-from .tables import add_quantities, evaluate, read_table
 
 Behaviour = Mapping[str, float]  # of a policy: ``behaviour`` of ``duration.yaml``, by name
 
@@ -44,7 +44,7 @@ def write_plan(
 def _compare(columns: Mapping[str, SimpleNamespace]) -> str:
     """Write a table that compares the time of a step and of the whole run. ``columns`` has the estimates by the name of
     their column; the first one, GRPO's, is that to which others are compared."""
-    rows = read_table("duration")["comparison"]
+    rows = read_table(__package__, "duration")["comparison"]
     grpo, *_ = columns.values()
     seconds = pd.DataFrame({name: step.seconds for name, step in columns.items()}).add_suffix(", s", axis=0)
     totals = {
@@ -63,7 +63,7 @@ def estimate_step(settings: Settings) -> SimpleNamespace:
 
     Raises SettingsError where the model's ``config.json`` is missing or of another kind of model
     (:func:`~.memory.model_size`)."""
-    memory, table = memory_plan(settings), read_table("duration")
+    memory, table = memory_plan(settings), read_table(__package__, "duration")
     values = step_values(settings) | {"parameters": memory.parameters, "card": nearest_card(settings)}
     work, seconds = step_work(values), {}
     for phase, amounts in work.iterrows():
@@ -78,7 +78,7 @@ def estimate_step(settings: Settings) -> SimpleNamespace:
 def step_values(settings: Settings, behaviour: Behaviour | None = None) -> dict[str, Any]:
     """Compute the quantities of ``duration.yaml`` for a policy with this ``behaviour``, by default the assumed one, cut
     to the limits of the settings; returns them by name, with the values from which they were computed."""
-    table = read_table("duration")
+    table = read_table(__package__, "duration")
     return add_quantities(table["quantities"], settings_values(settings) | dict(behaviour or table["behaviour"]))
 
 
@@ -89,7 +89,7 @@ def step_work(values: Mapping[str, Any]) -> pd.DataFrame:
     not cached, of ``requests``, and of ``diagnoses`` that the judge gets."""
     rows = {
         phase: {amount: evaluate(expression, values) for amount, expression in row.items() if amount != "if"}
-        for phase, row in read_table("duration")["work"].items()
+        for phase, row in read_table(__package__, "duration")["work"].items()
         if evaluate(row["if"], values)
     }
     return pd.DataFrame.from_dict(rows, orient="index").fillna(0.0)
@@ -98,5 +98,5 @@ def step_work(values: Mapping[str, Any]) -> pd.DataFrame:
 def nearest_card(settings: Settings) -> dict[str, Any]:
     """Return the GPU in ``duration.yaml`` whose memory is nearest to ``training.verl.gpu_memory_gb``: its ``name``, its
     ``memory`` in GB, its speed in dense bfloat16 TFLOP/s, ``tflops``, and its memory's ``bandwidth`` in GB/s."""
-    cards = read_table("duration")["cards"]
+    cards = read_table(__package__, "duration")["cards"]
     return min(cards, key=lambda card: abs(card["memory"] - settings.training.verl.gpu_memory_gb))

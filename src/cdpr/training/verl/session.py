@@ -21,10 +21,10 @@ from ...files import write_bytes, write_text
 from ...llm import ModelSpec, open_model
 from ...llm.rollout_server import RolloutServer
 from ...settings import Settings
+from ...settings.tables import read_table
 from ..algorithm import Context
 from ..torch.weights import load_model
 from ..training_run import TrainingRun
-from .tables import read_table
 
 #: The largest share of the episodes of a step, or of its replies for credit, that is allowed to fail. Where more fail,
 #: the run saves its state and stops.
@@ -33,7 +33,7 @@ LOOP = "cdpr"  # the name of our agent loop in loops.yaml
 #: File that says what a starting run waits for; empty once it has started.
 START = "start.txt"
 # Metrics and times of a step: verl's name of each, and ours.
-_NAMES: dict[str, str] = read_table("metrics")
+_NAMES: dict[str, str] = read_table(__package__, "metrics")
 Metrics = Mapping[str, Any]
 
 
