@@ -15,11 +15,8 @@ from omegaconf import open_dict
 from tensordict import TensorDict
 from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.core_algos import register_adv_est
-from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.utils.distributed import initialize_global_process_group_ray
-from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from ...metrics_log import read_metrics
@@ -66,15 +63,6 @@ def token_rewards(
     return [torch.tensor(row, dtype=torch.float32) * scale for row in rewards]
 
 
-class CpuWorker(ActorRolloutRefWorker):
-    """verl's training worker on a CPU: its process group uses the backend gloo alone."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        """Create verl's worker and its process group, which uses gloo."""
-        super().__init__(*args, **kwargs)
-        initialize_global_process_group_ray(backend="cpu:gloo")
-
-
 @register_trainer("cdpr")
 class DiagnosticTrainer(PPOTrainerSync):
     """verl's synchronous trainer with our advantages, metrics and checkpoints; every step is on-policy."""
@@ -85,14 +73,6 @@ class DiagnosticTrainer(PPOTrainerSync):
         # ``sync`` it takes for asynchronous training.
         self.trainer_mode = "sync"
         return super()._build_replay_buffer()
-
-    def _init_resource_pool_mgr(self):
-        """Make verl's pools of devices; without a GPU the training workers are :class:`CpuWorker`. verl fills its table
-        of worker classes in this method, and starts the workers later, so the classes are replaced here."""
-        super()._init_resource_pool_mgr()
-        if self.config.trainer.device == "cpu":
-            for role in {Role.ActorRollout, Role.ActorRolloutRef} & self.role_worker_mapping.keys():
-                self.role_worker_mapping[role] = ray.remote(CpuWorker)
 
     def _setup(self):
         """Run verl's own setup, which restores a checkpoint if the run resumes. Then open our log of metrics, restore
