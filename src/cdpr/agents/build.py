@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..llm import ModelSpec
 from ..llm.spec import modules_of
-from ..settings import AgentEntry, Settings, SettingsError, is_served, is_trained, model_of
-from ..settings.load import restrict
+from ..settings import AgentEntry, Settings, SettingsError, is_served, is_trained, model_of, restrict
 
 # Settings that all agents can read. DECISIONS: those that decide an action and its utility. ACTING: these, and those of
 # evaluations.

@@ -9,8 +9,8 @@ import re
 from functools import partial
 from pathlib import Path
 
-from ..environment.prompt import NO_ANSWER, observation_text
-from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, render_action
+from ..environment import NO_ANSWER, FinalDiagnosis, RequestTest, State, Turn, observation_text, render_action
+from ..environment.state import Action
 from ..llm import Model
 from ..settings import Settings, SettingsError
 from .framework import Framework, append_action, complete_turn, fill_prompt

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Self
 
-from ..environment import Agent
-from ..environment.prompt import NO_ANSWER, observation_text, opening_messages
+from ..environment import NO_ANSWER, Agent, observation_text, opening_messages
 from ..environment.state import Action, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..files import parse_yaml, shipped_text
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from ..environment import State, Turn
-from ..environment.prompt import NO_ANSWER
+from ..environment import NO_ANSWER, State, Turn
 from ..llm import Model
 from ..llm.once import Once
 from ..seeding import derive_seed

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step, Trajectory
-from ..environment.utility import ReturnOf
+from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, ReturnOf, State, Step, Trajectory
 from ..llm import ModelFailure
 from ..seeding import derive_seed
 from .belief import read_beliefs

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from ..environment.state import Trajectory
-from ..environment.utility import utility
-from ..settings.credit import Credit
-from ..settings.schema import Tests, Utility
+from ..environment import Trajectory, utility
+from ..settings import Credit, Tests, Utility
 from .states import ActionKey
 
 #: R_proc of each decision of a trajectory; None where the state was not selected or not valued.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from ..cases import normalise
-from ..environment.state import FinalDiagnosis, State, Step, Trajectory
-from ..settings.credit import Credit
+from ..environment import FinalDiagnosis, State, Step, Trajectory
+from ..settings import Credit
 
 #: The end of an episode, a pair (trajectory, t): the trajectory from its decision t on.
 Suffix = tuple[Trajectory, int]

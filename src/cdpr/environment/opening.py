@@ -7,8 +7,7 @@ import importlib
 from collections.abc import Collection
 
 from ..llm import ModelSpec, open_model
-from ..settings import Settings, SettingsError, judging_models
-from ..settings.judging import DECIDING, TABLES
+from ..settings import DECIDING, TABLES, Settings, SettingsError, judging_models
 from .episode import DiagnosticEnvironment
 from .table_judging import TableJudge
 

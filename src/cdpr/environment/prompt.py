@@ -7,8 +7,7 @@ from typing import Any
 
 from ..cases import CaseRecord, parse_analytes
 from ..files import parse_yaml, shipped_text
-from ..settings import SettingsError
-from ..settings.schema import Prompt
+from ..settings import Prompt, SettingsError
 from .state import State, Step
 
 Conversation = list[dict[str, str]]

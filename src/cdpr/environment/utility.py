@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..settings.schema import Settings, Tests, Utility
-from ..settings.section import Section, SettingsError
+from ..settings import Section, Settings, SettingsError, Tests, Utility
 from .state import Effort, Trajectory
 
 

@@ -39,9 +39,7 @@ from ..files import parse_yaml, read_json_lines, shipped_text, write_gz, write_t
 from ..job import Job
 from ..llm import ModelSpec
 from ..seeding import derive_seed, stratified_sample
-from ..settings import Settings
-from ..settings.credit import Credit
-from ..settings.load import merge, nest
+from ..settings import Credit, Settings, merge, nest
 from .evaluate_agent import read_cases
 from .row import EvaluationRow, deviations, public_text, read_rows, replay
 

@@ -16,19 +16,15 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import whole_record_usd
+from ..environment import Effort, RequestTest, TableJudge, Trajectory, count_tests, utility
 from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
 from ..environment.opening import check_models, open_environment, open_second_judge
-from ..environment.state import Effort, RequestTest, Trajectory
-from ..environment.table_judging import TableJudge
-from ..environment.utility import count_tests, utility
 from ..files import parse_yaml, shipped_text, write_text
 from ..job import Job
 from ..llm.agent_model import Meter, is_same_model, metering
 from ..llm.once import gather_all, run_async
 from ..llm.types import SYSTEM
-from ..settings import Settings
-from ..settings.datasets import FURTHER
-from ..settings.judging import DECIDING, SECOND, unreadable_warning
+from ..settings import DECIDING, FURTHER, SECOND, Settings, unreadable_warning
 from .row import COUNTS, Decoding, EvaluationError, EvaluationRow, Judging, public_text, read_rows
 
 # The metrics in an evaluation's `run.json` and in MLflow, by name: each is the mean over cases of this field of a row.

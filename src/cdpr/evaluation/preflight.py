@@ -16,9 +16,7 @@ from ..cases import iterate_records
 from ..environment import DiagnosticEnvironment, RequestTest, Turn, render_action
 from ..files import parse_yaml, shipped_text, write_text
 from ..job import Job
-from ..settings import Settings
-from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
-from ..settings.schema import Utility
+from ..settings import BENCHMARKS, DATASETS, IN_DOMAIN, Settings, Utility
 from .metrics import read_evaluation
 from .significance import smallest_difference, wilson_interval
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ..files import parse_yaml, shipped_text
-from ..settings.datasets import IN_DOMAIN
+from ..settings import IN_DOMAIN
 
 
 class Disease(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ..cases import PHYSICAL_SUFFIX, examinations, parse_analytes
-from ..settings.datasets import IN_DOMAIN
+from ..settings import IN_DOMAIN
 from .model import Examination, Finding, Hospital, Site, load_hospital
 from .sample import AGES, age_table
 

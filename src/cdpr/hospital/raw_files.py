@@ -7,8 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from ..job import Job
-from ..settings.datasets import DATASETS
-from ..settings.schema import HospitalSettings, Settings
+from ..settings import DATASETS, HospitalSettings, Settings
 from .model import Hospital, load_hospital
 
 _THREADS = 2  # processes that write; the job has as many cores (rules/data.smk)

@@ -14,9 +14,7 @@ from typing import Any, Self
 from pydantic import BaseModel, model_validator
 
 from ..files import read_json_lines, write_text
-from ..settings import Settings, SettingsError
-from ..settings.datasets import DATASETS
-from ..settings.judging import ASKERS
+from ..settings import ASKERS, DATASETS, Settings, SettingsError
 from .recording import AnswerRow, Recordings, canonical_json, insert_answer, question_key, read_answer, write_answer
 
 _IMPORTED = "imported"  # in place of a data set, for answers from an archive, which are all about open cases

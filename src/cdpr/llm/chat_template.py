@@ -19,8 +19,7 @@ from jinja2.nodes import Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from ..settings import SettingsError
-from ..settings.tables import refuse
+from ..settings import SettingsError, refuse
 from .types import Messages
 
 TODAY = date(2026, 1, 1)  # the date that templates see, so that prompts are the same on every day

@@ -5,7 +5,7 @@ import contextlib
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from ..settings.datasets import Governance
+from ..settings import Governance
 
 if TYPE_CHECKING:
     import httpx2

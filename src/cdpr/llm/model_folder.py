@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..settings import SettingsError
-from ..settings.tables import refuse
+from ..settings import SettingsError, refuse
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"  # of a model in one file, and in several
 _FLOATS = ("F16", "BF16", "F32", "F64")  # the types of weights that are not quantised, as safetensors spells them

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from ..files import parse_yaml, shipped_text
 from ..locks import hold
-from ..settings import Serving
-from ..settings.models import PROVIDERS
+from ..settings import PROVIDERS, Serving
 from . import keeper
 from .model_folder import refuse_code
 from .types import ModelUnavailable

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ..settings.tables import refuse
+from ..settings import refuse
 from .decoding import ROW, Batch, BatchDecoder
 from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import httpx2
 
 from ..seeding import derive_seed
-from ..settings.models import PROVIDERS
+from ..settings import PROVIDERS
 from . import answers
 from .agent_model import current_meter
 from .guard import host_of, is_local, parse_unix_socket

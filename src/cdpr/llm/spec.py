@@ -6,10 +6,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Self
 
-from ..settings import ModelEntry, Settings, SettingsError
-from ..settings.datasets import Governance
-from ..settings.models import Calls
-from ..settings.schema import Policy
+from ..settings import Calls, Governance, ModelEntry, Policy, Settings, SettingsError
 from .guard import check_disclosure
 from .model_folder import check_folder
 from .types import Model

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from ..files import shipped_text
-from ..settings import ModelEntry, SettingsError
-from ..settings.models import Prices
+from ..settings import ModelEntry, Prices, SettingsError
 from .guard import is_local
 from .journal import Journal, open_journal
 from .spec import ModelSpec

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
-from ..settings import SettingsError
-from ..settings.tables import refuse
+from ..settings import SettingsError, refuse
 from .chat_template import compile_template, render
 from .model_folder import read_json
 from .types import Messages

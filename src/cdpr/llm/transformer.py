@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..files import parse_yaml, shipped_text
-from ..settings.tables import refuse
+from ..settings import refuse
 from .model_folder import StoredTensor, read_config, stored_tensors
 
 _DECODERS = parse_yaml(shipped_text(__package__, "decoders.yaml"))

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..files import parse_yaml, shipped_text
 from ..report.methods import list_methods, open_datasets
-from ..settings import AgentEntry, job_of, labels_of, sweeps, value_at
-from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
+from ..settings import BENCHMARKS, IN_DOMAIN, AgentEntry, controlled_name, job_of, labels_of, sweeps, value_at
 
 if TYPE_CHECKING:
     from .experiment import Experiment

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..agents.build import agent_code, agent_entry, own_reads
 from ..llm.spec import module_of, modules_of
-from ..settings import digest, is_served, judging_models, model_of, project_folder
-from ..settings.algorithms import algorithm_module
-from ..settings.datasets import DATASETS, FURTHER
+from ..settings import DATASETS, FURTHER, algorithm_module, digest, is_served, judging_models, model_of, project_folder
 from ..settings.judging import DECIDING, SECOND, TABLES
 from ..study.methods import all_synthetic, left_out
 from .own_code import named_files

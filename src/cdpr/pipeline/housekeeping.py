@@ -8,8 +8,7 @@ import shutil
 from pathlib import Path
 
 from ..records import RunRecord, record_files
-from ..settings import SettingsError
-from ..settings.load import flatten
+from ..settings import SettingsError, flatten
 from .evidence import EVIDENCE
 from .experiment import Experiment
 from .stages import STAGES

@@ -21,9 +21,7 @@ from ..files import parse_yaml, read_table, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks, hold
 from ..metrics_log import read_history, read_metrics
 from ..records import KEY_TAG, RunRecord, record_files
-from ..settings import Settings
-from ..settings.load import flatten
-from ..settings.schema import REGISTRIES
+from ..settings import REGISTRIES, Settings, flatten
 
 CURRENT_TAG = "cdpr.current"  # "true": the results still have this run; "false": a later run replaced it
 COMPARISON = "cdpr/comparison"  # the MLflow experiment with a run for each method of Table 1

@@ -13,10 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..settings import Settings, SettingsError, variants
-from ..settings.algorithms import algorithm_module
-from ..settings.datasets import DATASETS
-from ..settings.queries import user_files
+from ..settings import DATASETS, Settings, SettingsError, algorithm_module, user_files, variants
 from .run_key import PACKAGE, PACKAGE_FOLDER, file_of, files_of, import_closure, is_installed
 
 _real_path = functools.lru_cache(4096)(os.path.realpath)

@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 from ..agents.build import agent_class, agent_entry
 from ..llm.own_server import OwnServer
-from ..settings import Machine, Settings, digest, is_served, model_of
-from ..settings.datasets import BENCHMARKS, DATASETS
-from ..settings.experiments import POLICY
+from ..settings import BENCHMARKS, DATASETS, POLICY, Machine, Settings, digest, is_served, model_of
 from .evidence import EVIDENCE
 from .experiment import Experiment
 from .stages import Options

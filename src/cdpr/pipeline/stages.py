@@ -16,9 +16,7 @@ from pydantic.dataclasses import dataclass
 from ..agents.build import ACTING, DECISIONS, own_reads
 from ..files import parse_yaml, shipped_text
 from ..records import PIPELINE
-from ..settings import Settings
-from ..settings.algorithms import algorithm_class
-from ..settings.load import expand_keys, restrict
+from ..settings import Settings, algorithm_class, expand_keys, restrict
 from ..settings.variants import RUNTIME
 from . import hidden_inputs
 from .hidden_inputs import HiddenInputs, Options

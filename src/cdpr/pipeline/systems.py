@@ -15,9 +15,8 @@ from ..llm.own_server import describe_missing_program
 from ..llm.spec import ModelSpec
 from ..llm.spending import has_unknown_cost
 from ..report import methods
-from ..settings import ModelEntry, Settings, SettingsError, is_served, judging_models, model_of, value_at
+from ..settings import ASKERS, ModelEntry, Settings, SettingsError, is_served, judging_models, model_of, value_at
 from ..settings.datasets import BENCHMARKS
-from ..settings.judging import ASKERS
 from ..settings.tables import faults
 
 if TYPE_CHECKING:

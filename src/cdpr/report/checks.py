@@ -9,9 +9,7 @@ import pandas as pd
 from ..evaluation import preflight
 from ..evaluation.metrics import ACCURACY, AEC, METRICS, EvaluationError, by_run, metric_fields
 from ..evaluation.significance import agreement
-from ..settings import Settings, SettingsError
-from ..settings.datasets import controlled_name
-from ..settings.judging import TABLES
+from ..settings import TABLES, Settings, SettingsError, controlled_name
 from .methods import DATASETS, Method, backbone, domain, judge_labels, list_methods, main_methods, notices
 from .provenance import check_provenance
 from .results import NotMeasured, Results, evaluations_of

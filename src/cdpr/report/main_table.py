@@ -10,8 +10,7 @@ from typing import Any
 
 from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS, Metric
-from ..settings import Settings, SettingsError, model_of
-from ..settings.models import Prices
+from ..settings import Prices, Settings, SettingsError, model_of
 from . import methods, paper
 from .methods import AVERAGE, AVERAGED, DATASETS, Method, domain, main_methods, notices
 from .results import NotMeasured, Results, describe_changes, evaluations_of

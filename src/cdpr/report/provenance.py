@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import ProvenanceError, RunRecord, job_name
-from ..settings import Settings, judging_models
-from ..settings.judging import DECIDING
+from ..settings import DECIDING, Settings, judging_models
 
 
 def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:

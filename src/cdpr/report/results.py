@@ -13,16 +13,14 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from ..environment import Effort
-from ..environment.utility import TERMS
+from ..environment import TERMS, Effort
 from ..evaluation.metrics import METRICS, Metric, average, by_run, estimates, metric_fields, read_evaluation
 from ..evaluation.row import COUNTS
 from ..evaluation.significance import crossed_bootstrap, holm, mcnemar_exact, wilson_interval
 from ..files import replacing
 from ..job import Job
 from ..records import RunRecord
-from ..settings import Settings, seeds_of_runs
-from ..settings.judging import unreadable_warning
+from ..settings import Settings, seeds_of_runs, unreadable_warning
 from .curves import diverged_at, read_training
 from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, page_methods, why_unfit
 from .provenance import check_prices, check_provenance, check_training

@@ -23,8 +23,7 @@ from ..job import Job
 from ..llm.once import gather_all
 from ..llm.types import CASE, SYSTEM
 from ..seeding import derive_seed
-from ..settings import AgentEntry, Settings, model_of
-from ..settings.datasets import BENCHMARKS
+from ..settings import BENCHMARKS, AgentEntry, Settings, model_of
 from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines
 
 # Cases on which the policy is run, for each state that is sampled: enough to fill every turn from different cases.

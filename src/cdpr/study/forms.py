@@ -14,9 +14,7 @@ from ..escape import environment, script
 from ..files import shipped_text, write_text
 from ..job import Job
 from ..seeding import derive_seed
-from ..settings import Settings, digest
-from ..settings.datasets import BENCHMARKS, DATASETS
-from ..settings.schema import Study
+from ..settings import BENCHMARKS, DATASETS, Settings, Study, digest
 from . import templates
 from .methods import all_synthetic, left_out
 from .records import Card, Content, Items, Key, Page, Proposal, StudyError, StudyState, dimensions, read_lines, rubric

@@ -14,8 +14,7 @@ from ..costs import price_of
 from ..hospital.posterior import Diagnostician, canonical_name
 from ..job import Job
 from ..seeding import derive_seed
-from ..settings import Settings
-from ..settings.schema import Costs
+from ..settings import Costs, Settings
 from .ratings import SIMULATED, write_ratings
 from .records import Card, Content, Items, StudyState, dimensions, read_lines
 

@@ -16,12 +16,8 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..cases import CaseRecord
-from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
-from ..environment.utility import ReturnOf, weighted_utility
-from ..settings import Settings
-from ..settings.algorithms import algorithm_class
-from ..settings.section import Section
-from ..settings.variants import restrict_to_algorithm
+from ..environment import DiagnosticEnvironment, Policy, ReturnOf, Trajectory, Turn, weighted_utility
+from ..settings import Section, Settings, algorithm_class, restrict_to_algorithm
 
 if TYPE_CHECKING:
     import torch

@@ -20,10 +20,7 @@ from ..llm import Model, ModelSpec
 from ..llm.tokenizer import ChatTokenizer
 from ..metrics_log import MetricsLog, read_metrics, split_times
 from ..seeding import derive_seed
-from ..settings import Settings
-from ..settings.algorithms import algorithm_class
-from ..settings.judging import unreadable_warning
-from ..settings.variants import restrict_to_algorithm
+from ..settings import Settings, algorithm_class, restrict_to_algorithm, unreadable_warning
 
 VALIDATION_SEED = 0  # of the episodes of every validation
 # Constants of the update in both engines: verl's defaults, since the paper gives none.

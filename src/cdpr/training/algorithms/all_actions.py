@@ -26,11 +26,8 @@ from pydantic import PositiveInt
 from ...credit.belief import read_beliefs, values_by_token
 from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
-from ...environment import FinalDiagnosis, State, Step
-from ...environment.utility import ReturnOf
-from ...settings import Settings
-from ...settings.algorithms import algorithm_options
-from ...settings.section import Section, key
+from ...environment import FinalDiagnosis, ReturnOf, State, Step
+from ...settings import Section, Settings, algorithm_options, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 
 

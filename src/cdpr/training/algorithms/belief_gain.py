@@ -21,9 +21,7 @@ from ...credit.belief import Measure, read_beliefs, true_names, values_by_token
 from ...credit.continuations import group_advantages
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, Trajectory
-from ...settings import Settings, SettingsError
-from ...settings.algorithms import algorithm_options
-from ...settings.section import Section, key
+from ...settings import Section, Settings, SettingsError, algorithm_options, key
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from statistics import fmean
 
 from ...credit.continuations import group_advantages
-from ...settings.section import Section, key
+from ...settings import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages, standardise
 
 

@@ -5,7 +5,7 @@ from pydantic import NonNegativeFloat
 
 from ...credit.continuations import discounted_sums, step_returns
 from ...credit.states import build_tree
-from ...settings.section import Section, key
+from ...settings import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages, group_relative, repeat_over_decisions
 
 

@@ -26,11 +26,10 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ...agents.policy import PolicyAgent
 from ...credit.belief import true_names, values_by_token
-from ...environment import FinalDiagnosis, RequestTest, State, Turn
-from ...environment.state import render_action, render_differential
+from ...environment import FinalDiagnosis, RequestTest, State, Turn, render_action
+from ...environment.state import render_differential
 from ...seeding import derive_seed
-from ...settings import Settings, SettingsError
-from ...settings.section import Section, key
+from ...settings import Section, Settings, SettingsError, key
 from ...settings.variants import check_required
 from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages, PerToken
 

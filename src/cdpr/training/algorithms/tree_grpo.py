@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 
 from ...environment import Trajectory, run_episode
 from ...seeding import derive_seed
-from ...settings.section import Section, key
+from ...settings import Section, key
 from ..algorithm import Algorithm, Alternative, Group, GroupAdvantages, PerToken
 
 

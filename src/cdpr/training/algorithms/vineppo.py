@@ -6,7 +6,7 @@ from statistics import pstdev
 from pydantic import PositiveInt
 
 from ...credit.continuations import Draws, group_advantages, state_values
-from ...settings.section import Section, key
+from ...settings import Section, key
 from ..algorithm import Algorithm, Group, GroupAdvantages
 
 

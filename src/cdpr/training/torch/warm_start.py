@@ -30,8 +30,7 @@ from ...llm.spec import device_of
 from ...llm.tokenizer import ChatTokenizer
 from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
-from ...settings import Settings
-from ...settings.datasets import IN_DOMAIN, LESSONS
+from ...settings import IN_DOMAIN, LESSONS, Settings
 from ..training_run import MAX_GRAD_NORM, METRICS, Log
 from .optimisers import MuonAndAdamW, warmup_and_cosine
 from .tiny import build_tiny_policy

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...llm.own_server import NO_TELEMETRY, WITHOUT_TOOLKIT
-from ...settings import Settings, SettingsError
-from ...settings.tables import evaluate, read_table, refuse
+from ...settings import Settings, SettingsError, evaluate, read_table, refuse
 from ...settings.variants import check_required
 from .. import training_run
 from .memory import OWN_SERVER, memory_plan, settings_values, starts_frozen_server

@@ -19,9 +19,7 @@ from ...agents.policy import longest_sequence
 from ...files import write_text
 from ...job import Job
 from ...llm.own_server import PROGRAMS, OwnServer
-from ...settings import Serving, Settings, SettingsError, merge, parse_settings
-from ...settings.schema import Verl
-from ...settings.tables import read_table, refuse
+from ...settings import Serving, Settings, SettingsError, Verl, merge, parse_settings, read_table, refuse
 from ..training_run import uses_frozen_policy, write_training_outputs
 from .checkpoints import link_policy, merge_shards, prepare_resume
 from .configuration import CHECKPOINTS, SESSION, environment_variables, hydra_arguments, translate_settings

@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from ...agents.policy import longest_sequence
-from ...settings import Settings, SettingsError
-from ...settings.algorithms import algorithm_class, algorithm_options
+from ...settings import Settings, SettingsError, algorithm_class, algorithm_options
 from ...settings.tables import add_quantities, evaluate, read_table
 from ..training_run import uses_frozen_policy
 

@@ -9,8 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ...escape import environment
-from ...settings import Settings, judging_models
-from ...settings.tables import add_quantities, evaluate, read_table
+from ...settings import Settings, add_quantities, evaluate, judging_models, read_table
 from .. import verl as templates
 from .configuration import hydra_arguments, translate_settings, why_not_run
 from .memory import cpus_of_ray, memory_plan, settings_values

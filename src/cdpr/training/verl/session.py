@@ -20,8 +20,7 @@ from ...environment import Turn
 from ...files import write_bytes, write_text
 from ...llm import ModelSpec, open_model
 from ...llm.rollout_server import RolloutServer
-from ...settings import Settings
-from ...settings.tables import read_table
+from ...settings import Settings, read_table
 from ..algorithm import Context
 from ..torch.weights import load_model
 from ..training_run import TrainingRun

@@ -20,8 +20,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from ...metrics_log import read_metrics
-from ...settings.algorithms import algorithm_class
-from ...settings.schema import Training
+from ...settings import Training, algorithm_class
 from ..training_run import METRICS, open_training_log
 from .agent_loop import BatchAdvantages
 from .checkpoints import checkpoint_folder, keep_only
