@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..llm import ModelSpec
-from ..llm.spec import modules_of
+from ..llm import ModelSpec, modules_of
 from ..settings import AgentEntry, Settings, SettingsError, is_served, is_trained, model_of, restrict
 
 # Settings that all agents can read. DECISIONS: those that decide an action and its utility. ACTING: these, and those of

@@ -14,8 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..environment import NO_ANSWER, State, Turn
-from ..llm import Model
-from ..llm.once import Once
+from ..llm import Model, Once
 from ..seeding import derive_seed
 from ..settings import Settings
 from .framework import Framework, complete_turn, fill_prompt, join_by_author, number_lines, parse_yes_no

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import Literal
 
-from ..cases import CaseRecord
-from ..cases.vocabulary import diagnoses
+from ..cases import CaseRecord, diagnoses
 from ..environment import Policy, State, Turn
 
 #: How a belief is computed from the log-probabilities of the tokens of a name. ``probability``: the probability of the

@@ -10,8 +10,7 @@ import functools
 import re
 from typing import Literal
 
-from ..cases.patterns import Patterns, fill
-from ..cases.vocabulary import diagnoses, normalise
+from ..cases import Patterns, diagnoses, fill, normalise
 from ..files import parse_yaml, shipped_text
 
 Stance = Literal["affirmed", "denied", "doubtful"]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from ..cases import CaseRecord
 from ..costs.price import charge
-from ..llm.types import CASE, DATASET
+from ..llm import CASE, DATASET
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.schema import Environment as EnvironmentSettings

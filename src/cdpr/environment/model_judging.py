@@ -6,13 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..cases import normalise
-from ..cases.patterns import Patterns, fill
+from ..cases import Patterns, fill, normalise
 from ..files import parse_yaml, shipped_text
-from ..llm import Model, Sampling
+from ..llm import SYSTEM, Model, Once, Sampling
 from ..llm.agent_model import metering
-from ..llm.once import Once
-from ..llm.types import SYSTEM
 from .denial import declines_examination
 from .prompt import text_file
 from .table_judging import Source, TableJudge, TableMatcher, Verdict, group_by_spelling, read_diagnosis, table_verdict

@@ -9,10 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from rapidfuzz import fuzz, process
 
-from ..cases import naming
-from ..cases.imaging import imaging_words, modality
-from ..cases.naming import Meaning, meaning, whole_kind
-from ..cases.record import PHYSICAL_SUFFIX, is_physical
+from ..cases import PHYSICAL_SUFFIX, Meaning, imaging_words, is_physical, meaning, modality, naming, whole_kind
 from ..cases.standard_names import translate
 from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
 from .denial import Stance, declines_examination, normalise_punctuation, read_stance

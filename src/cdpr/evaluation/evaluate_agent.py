@@ -21,9 +21,8 @@ from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment
 from ..environment.opening import check_models, open_environment, open_second_judge
 from ..files import parse_yaml, shipped_text, write_text
 from ..job import Job
+from ..llm import SYSTEM, gather_all, run_async
 from ..llm.agent_model import Meter, is_same_model, metering
-from ..llm.once import gather_all, run_async
-from ..llm.types import SYSTEM
 from ..settings import DECIDING, FURTHER, SECOND, Settings, unreadable_warning
 from .row import COUNTS, Decoding, EvaluationError, EvaluationRow, Judging, public_text, read_rows
 

@@ -9,10 +9,9 @@ from .. import pipeline
 from ..agents.build import agent_entry
 from ..escape import environment
 from ..files import file_type
-from ..llm.guard import GovernanceError, is_local
+from ..llm import GovernanceError, ModelSpec, is_local
 from ..llm.model_folder import check_folder, refuse_code
 from ..llm.own_server import describe_missing_program
-from ..llm.spec import ModelSpec
 from ..llm.spending import has_unknown_cost
 from ..report import methods
 from ..settings import ASKERS, ModelEntry, Settings, SettingsError, is_served, judging_models, model_of, value_at

@@ -11,8 +11,7 @@ from operator import attrgetter
 import numpy as np
 
 from ..agents.build import agent_entry, build_agent, model_spec
-from ..cases import CaseRecord, iterate_records
-from ..cases.patterns import Patterns
+from ..cases import CaseRecord, Patterns, iterate_records
 from ..costs.price import price_of
 from ..environment import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, Trajectory, run_episodes
 from ..environment.opening import check_models, open_environment
@@ -20,8 +19,7 @@ from ..environment.state import Action, FinalDiagnosis, RequestTest, State, pars
 from ..evaluation.row import public_text, state_after
 from ..files import parse_yaml, shipped_text
 from ..job import Job
-from ..llm.once import gather_all
-from ..llm.types import CASE, SYSTEM
+from ..llm import CASE, SYSTEM, gather_all
 from ..seeding import derive_seed
 from ..settings import BENCHMARKS, AgentEntry, Settings, model_of
 from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines

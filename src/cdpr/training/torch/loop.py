@@ -13,7 +13,7 @@ import torch
 
 from ...cases import CaseRecord
 from ...environment import run_episode
-from ...llm.once import run_async
+from ...llm import run_async
 from ...settings import Training
 from ..algorithm import Group, check_finite, credit_record, score_groups
 from ..training_run import CLIP_RATIO, MAX_GRAD_NORM, Log, open_training_log

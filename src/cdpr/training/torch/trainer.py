@@ -11,9 +11,8 @@ from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
 from ...environment import run_episodes
 from ...job import Job
-from ...llm.once import run_async
+from ...llm import device_of, run_async
 from ...llm.sampler import InProcessSampler
-from ...llm.spec import device_of
 from ...metrics_log import MetricsLog
 from ...settings import Settings
 from ..algorithm import Context, open_algorithm

@@ -25,8 +25,7 @@ from ...environment import DiagnosticEnvironment, PromptBuilder, State, Trajecto
 from ...environment.prompt import observation_text, opening_messages, opening_text
 from ...environment.state import FinalDiagnosis, Observation, RequestTest, Step, parse_action, render_action
 from ...job import Job
-from ...llm.once import run_async
-from ...llm.spec import device_of
+from ...llm import device_of, run_async
 from ...llm.tokenizer import ChatTokenizer
 from ...metrics_log import MetricsLog
 from ...seeding import derive_seed

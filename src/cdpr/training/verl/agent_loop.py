@@ -24,8 +24,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from ...cases import CaseRecord
 from ...environment import State, Trajectory, Turn, case_seed, run_episode
-from ...llm import ModelFailure
-from ...llm.guard import is_local
+from ...llm import ModelFailure, is_local
 from ...llm.rollout_server import CONVERSATION, RolloutServer
 from ...metrics_log import MetricsLog
 from ..algorithm import GroupAdvantages, check_finite, credit_record, open_algorithm, score_groups
