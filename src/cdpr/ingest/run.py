@@ -8,8 +8,7 @@ from ..cases import CaseRecord, write_records
 from ..cases.record import split_by_subject
 from ..files import file_type, write_csv
 from ..job import Job
-from ..settings import Settings
-from ..settings.datasets import DATASETS
+from ..settings import DATASETS, Settings
 from .attrition import Attrition, Incident
 from .draft import Import, Importer
 from .flat_files import NOT_PERMITTED, IngestError
