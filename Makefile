@@ -54,7 +54,7 @@ verl: env .venv/.verl
 gpu-env:
 	$(VENV) .venv-gpu 12
 	.venv-gpu/bin/python -m pip install -r envs/verl-gpu.txt
-	.venv-gpu/bin/python -m pip install --no-deps -r envs/verl-gpu-after.txt --editable .
+	.venv-gpu/bin/python -m pip install --no-deps -r envs/verl-gpu-after.txt --editable . --editable tests/verl_cpu
 	@echo "Activate it: . .venv-gpu/bin/activate. For FlashAttention-2: pip install flash-attn==2.8.3 --no-build-isolation"
 
 # Check that the versions of that environment still resolve, for both Pythons; downloads no package.
