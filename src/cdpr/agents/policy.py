@@ -8,8 +8,7 @@ from typing import Self
 from ..environment import FORCED_PREFIX, FinalDiagnosis, Policy, PromptBuilder, State, Turn, parse_action
 from ..llm import Model, ModelSpec, Sampling, open_model
 from ..llm.agent_model import current_meter
-from ..settings.schema import Policy as PolicySettings
-from ..settings.schema import Settings
+from ..settings import Settings, schema
 
 
 def longest_sequence(settings: Settings) -> int:
@@ -29,7 +28,7 @@ class PolicyAgent(Policy):
     the model gives no answer. Source: paper, section "Problem Formulation".
     """
 
-    def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
+    def __init__(self, model: Model, prompts: PromptBuilder, settings: schema.Policy, temperature: float):
         """Keep the ``model``, the builder of its ``prompts``, the section ``policy`` of the settings, and the sampling
         ``temperature``."""
         self.model, self.prompts, self.settings, self.temperature = model, prompts, settings, temperature

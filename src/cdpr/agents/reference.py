@@ -14,8 +14,9 @@ import numpy as np
 from cachetools import LRUCache, cachedmethod
 
 from ..costs import price_of
-from ..environment import Agent, Effort, FinalDiagnosis, RequestTest, State, Turn, parse_action, render_action, utility
+from ..environment import Agent, Effort, FinalDiagnosis, RequestTest, State, Turn, parse_action, render_action
 from ..environment.state import render_differential
+from ..environment.utility import utility
 from ..hospital.posterior import Diagnostician, canonical_name
 from ..seeding import derive_seed
 from ..settings import Settings

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 from ..files import TableError, path_digest, shipped_table, write_bytes, write_csv, write_text
 from ..job import Job
-from ..settings import Settings
-from ..settings.datasets import FeeSchedules
+from ..settings import FeeSchedules, Settings
 from .fee_schedules import NATIONAL, Schedule, read_clfs, read_opps, read_pfs
 from .price import COLUMNS, ORIGIN, SHIPPED, TABLES, load_catalogue
 

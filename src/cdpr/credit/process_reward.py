@@ -11,7 +11,8 @@ from typing import Any
 
 from cachetools import FIFOCache
 
-from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step, Trajectory, utility
+from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step, Trajectory
+from ..environment.utility import utility
 from ..settings import Credit, Tests, Utility
 from . import states
 from .continuations import Continuation, Draws

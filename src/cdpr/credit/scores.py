@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from ..environment import Trajectory, utility
+from ..environment import Trajectory
+from ..environment.utility import utility
 from ..settings import Credit, Tests, Utility
 from .states import ActionKey
 

@@ -6,4 +6,4 @@ from .episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, Policy, cas
 from .prompt import FORCED_PREFIX, NO_ANSWER, PromptBuilder, observation_text, opening_messages
 from .state import Effort, FinalDiagnosis, RequestTest, State, Step, Trajectory, Turn, parse_action, render_action
 from .table_judging import TableJudge, TableMatcher
-from .utility import TERMS, ReturnOf, count_tests, utility, weighted_utility
+from .utility import TERMS, ReturnOf, weighted_utility

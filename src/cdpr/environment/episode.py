@@ -12,8 +12,7 @@ from ..cases import CaseRecord
 from ..costs.price import charge
 from ..llm import CASE, DATASET
 from ..seeding import derive_seed
-from ..settings import Settings
-from ..settings.schema import Environment as EnvironmentSettings
+from ..settings import Settings, schema
 from .state import FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn, parse_action
 from .table_judging import TableJudge, TableMatcher
 
@@ -90,7 +89,7 @@ class DiagnosticEnvironment:
     """
 
     def __init__(
-        self, settings: EnvironmentSettings, judge: TableJudge | None = None, matcher: TableMatcher | None = None
+        self, settings: schema.Environment, judge: TableJudge | None = None, matcher: TableMatcher | None = None
     ) -> None:
         """Start with all counts of ``calls`` at 0. The attribute ``counters`` of judge and matcher lists the names of
         the counts for kinds of their answers, such as ``judge_model``."""

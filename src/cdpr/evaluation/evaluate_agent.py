@@ -16,9 +16,10 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import whole_record_usd
-from ..environment import Effort, RequestTest, TableJudge, Trajectory, count_tests, utility
+from ..environment import Effort, RequestTest, TableJudge, Trajectory
 from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
 from ..environment.opening import check_models, open_environment, open_second_judge
+from ..environment.utility import count_tests, utility
 from ..files import parse_yaml, shipped_text, write_text
 from ..job import Job
 from ..llm import SYSTEM, gather_all, run_async

@@ -5,7 +5,7 @@ experiment that change them, and digests that identify them."""
 
 from .algorithms import algorithm_class, algorithm_module, algorithm_options
 from .credit import Credit
-from .datasets import BENCHMARKS, DATASETS, FURTHER, IN_DOMAIN, LESSONS, Governance, controlled_name
+from .datasets import BENCHMARKS, DATASETS, FURTHER, IN_DOMAIN, LESSONS, FeeSchedules, Governance, controlled_name
 from .experiments import POLICY, AgentEntry, Experiments, Look, Sweep, Variant
 from .judging import ASKERS, DECIDING, SECOND, TABLES, unreadable_warning
 from .load import digest, expand_keys, flatten, load_settings, merge, nest, parse_settings, restrict

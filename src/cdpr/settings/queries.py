@@ -51,12 +51,11 @@ def check_settings(settings: Settings) -> None:
     """Raise SettingsError for what a single setting cannot show: paths that programs misread, and settings that
     contradict each other."""
     check_paths(settings)
-    models, served, own_prices = settings.models, settings.serving.models, settings.data.price_overrides
-    results = Path(settings.paths.results).resolve()
+    models, served, own = settings.models, settings.serving.models, settings.data.price_overrides
     values = dict(settings) | {
         "unknown": [name for name in served if name not in models],
         "provided": [name for name in served if name in models and models[name].provider != "own"],
-        "prices_in_results": own_prices and Path(own_prices).resolve().is_relative_to(results),
+        "prices_in_results": own and Path(own).resolve().is_relative_to(Path(settings.paths.results).resolve()),
     }
     refuse(__package__, "settings", values)
 
