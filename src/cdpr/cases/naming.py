@@ -36,8 +36,9 @@ _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
 _ABBREVIATIONS: dict[str, str] = _TABLE["abbreviations"]
 # Regular expressions by what they find: _CLASSES a class of examinations ("culture"), _WHOLES a whole kind
 # ("laboratory"), _AXES what makes a name that of another examination: its specimen ("urine"), its method ("pcr",
-# "transvaginal"), or the form in which a substance is measured ("free", "ionized").
-_CLASSES, _WHOLES, _AXES = (_TABLE[name] for name in ("classes", "wholes", "axes"))
+# "transvaginal"), or the form in which a substance is measured ("free", "ionized"). GUESSED are the classes that one
+# word says, and "" for none.
+_CLASSES, _WHOLES, _AXES, GUESSED = (_TABLE[name] for name in ("classes", "wholes", "axes", "guessed"))
 # Classes of what belongs to the physical examination, and is free.
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
 STUDIES = frozenset({"imaging", "procedure"})  # kinds of examinations that price lists name by shortened words
@@ -98,9 +99,9 @@ def meaning(name: str) -> Meaning:
     ``meaning("Serum Na+")`` is the Basic Metabolic Panel, which reports sodium (``how="analyte"``).
     """
     result = _read(name)
-    if not result.terms or _known_words().issuperset(_WORD.findall(name.casefold())):
-        return result
-    return replace(result, whole=False)  # the rule that read the name passed over an unknown word
+    # The rule that read the name may have passed over an unknown word.
+    is_known = not result.terms or _known_words().issuperset(_WORD.findall(name.casefold()))
+    return result if is_known else replace(result, whole=False)
 
 
 def _read(name: str) -> Meaning:
@@ -111,7 +112,7 @@ def _read(name: str) -> Meaning:
         return Meaning()
     if may_be_listed_study(name) and not examinations().knows(name) and (study := _find_listed_study(name)):
         return study
-    name = _use_words_of_vocabulary(name)
+    spelt, name = name, _use_words_of_vocabulary(name)
     if (listed := _look_up(name)) is not None:
         return listed
     is_remark = no_examination(name)
@@ -122,7 +123,8 @@ def _read(name: str) -> Meaning:
     if (found := _find_imaging(name) or _read_joined_known(name)) or is_remark:
         return found or Meaning()
     # From what is certain to guesses.
-    sure = _read_brackets(name) or _drop_fillers(name) or _check_axes(name, _match_words(name)) or _read_joined(name)
+    sure = _read_brackets(name) or _drop_fillers(name) or _check_axes(name, _match_words(name)) or _read_simpler(spelt)
+    sure = sure or _read_joined(name)
     likely = sure or _find_regions(name) or _match_procedure(name) or _match_any_specimen(name) or _match_target(name)
     return likely or _correct_words(name) or _match_kind(name) or Meaning(kind=_class_in(name), whole=False)
 
@@ -159,8 +161,7 @@ def _stands_alone(part: str) -> bool:
     """Whether one part of a joined name is an examination by itself. Techniques ("quant PCR"), specimens ("tissue") and
     kinds of cells only describe another part."""
     describing = _TECHNIQUES | _TARGETS | _ANTIBODY | {"pcr", "microscopy", "rbc", "wbc", "leukocyte"}
-    only_describes = words_of(part) <= describing
-    return not only_describes and not is_specimen(part) and bool(_read_by_name(part) or _find_imaging(part))
+    return not (words_of(part) <= describing or is_specimen(part)) and bool(_read_by_name(part) or _find_imaging(part))
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -194,8 +195,7 @@ def _mean_quantity(part: str) -> Meaning:
 def _physical_kind(name: str) -> str:
     """Return which kind of physical examination a name means, ``vital signs`` or ``bedside``; empty for any other
     name."""
-    patterns = {VITAL_SIGNS: _PATTERN.vital_signs, BEDSIDE: _PATTERN.bedside}
-    return next((kind for kind, pattern in patterns.items() if pattern.fullmatch(normalise(name))), "")
+    return next((kind for kind in PHYSICAL if compiled(_TABLE["patterns"][kind]).fullmatch(normalise(name))), "")
 
 
 def _read_standard_name(name: str) -> Meaning:
@@ -384,8 +384,7 @@ def _match_words(name: str) -> Meaning | None:
     """Find the examination with the words of a name in any order. Words for blood and "virus" may be left out, and a
     kind of body fluid ("pleural") may replace "body fluid". None where there is no such examination."""
     words = words_of(name)
-    kinds = _FLUIDS | {"csf"}
-    of_any_fluid = (words - kinds) | {"body", "fluid"} if words & kinds else words
+    of_any_fluid = (words - _FLUIDS) | {"body", "fluid"} if words & _FLUIDS else words
     # Beside a procedure and a specimen, words for blood are kept: "Blood and urine cultures" are not those of urine.
     bloodless = words if words & _PROCEDURES and _PATTERN.specimen.search(_respell(name)) else words - BLOOD
     wordings = (words, bloodless, of_any_fluid, words - {"virus"})
@@ -462,8 +461,7 @@ def _read_listed(bare: str, remark: str) -> Meaning | None:
     if modality(bare) or (own and own.term and own.term.kind in STUDIES and not specimen):
         return None
     listed = _read_joined_known(f"{specimen[0]} {remark}" if specimen else remark)
-    adds = listed and (own is None or specimen or listed.terms != own.terms)
-    return listed if adds else None
+    return listed if listed and (own is None or specimen or listed.terms != own.terms) else None
 
 
 def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
@@ -589,7 +587,7 @@ def _match_target(name: str) -> Meaning | None:
     # The name with each of these added, where exactly one examination fits.
     if _are_telling(words) and not words <= _GENERIC:
         senses = filter(None, (_check_axes(name, _match_words(f"{name} {target}")) for target in targets))
-        fitting = {sense.terms for sense in senses if plain.startswith("anti") or _is_looked_for(sense.terms[0])}
+        fitting = {one.terms for one in senses if plain.startswith("anti") or _is_looked_for(one.terms[0])}
         if len(fitting) == 1:
             return Meaning(fitting.pop(), "alias", whole=False)
     if "titer" in plain and compiled(_ORGANISM).search(plain) and "antibody" not in words:
@@ -603,24 +601,36 @@ def _is_looked_for(term: Term) -> bool:
     return compiled(_ORGANISM).search(_join_names(term)) is not None or class_of(term) == "genetic test"
 
 
+def _read_simpler(name: str) -> Meaning | None:
+    """Read a name without words for a method ("rapid test"), without a laboratory's mark in front or at the end, or
+    with only one of a name and its abbreviation in brackets, whose letters have to be in the name in their order
+    ("Cytomegalo virus (CMV)"). None where nothing can be left out, and where the rest is not understood."""
+    wordings = [bare := _PATTERN.method.sub(" ", name)]
+    wordings.append(_PATTERN.mark.sub(lambda m: m[0] if m[m.lastindex or 1].lower() in _known_words() else " ", bare))
+    if (match := _PATTERN.explained.match(bare)) and compiled(".*".join(match[2].casefold())).search(bare.casefold()):
+        wordings += [f"{match[1]} {match[3]}", f"{match[2]} {match[3]}"][: 1 + (match[1][0] == match[2][0])]
+    senses = (_check_axes(_rewrite_name(name), _read(one)) for one in wordings if normalise(one) != normalise(name))
+    found = next((sense for sense in senses if sense and sense.terms and not sense.kind), None)
+    return found and replace(found, whole=False)
+
+
 def _correct_words(name: str) -> Meaning | None:
     """Read the name with its unknown words completed or corrected. A word that may abbreviate several others is read as
     the one with which the name is that of a known examination; None where there is no such examination, or more than
     one, and where no word can be changed."""
     choices = map(_words_meant, _WORDS.split(name.casefold()))
-    wordings = ["".join(chosen) for chosen in itertools.islice(itertools.product(*choices), MOST_WORDINGS)]
-    if len(wordings) == 1:
-        return _read(wordings[0]) if wordings[0] != name.casefold() else None
+    names = ["".join(chosen) for chosen in itertools.islice(itertools.product(*choices), MOST_WORDINGS)]
+    if len(names) == 1:
+        return _read(names[0]) if names[0] != name.casefold() else None
     # A single word is too little to tell which one is meant.
-    senses = [_read_by_name(wording) for wording in wordings if len(words_of(wording)) > 1]
-    found = {sense.terms: sense for sense in senses if sense}
+    found = {it.terms: it for one in names if (len(words_of(one)) > 1 or _look_up(one)) and (it := _read_by_name(one))}
     return replace(next(iter(found.values())), whole=False) if len(found) == 1 else None
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _words_meant(text: str) -> list[str]:
     """Return the words that a text may mean: itself, if it is known, is too short, or resembles none."""
-    if text in _known_words() or not _PATTERN.abbreviated.fullmatch(text):
+    if text in _listed_words() or text in _FILLERS or not _PATTERN.abbreviated.fullmatch(text):
         return [text]
     return list({singular(word): word for word in likely_words(text, _listed_words())}.values()) or [text]
 
@@ -683,10 +693,8 @@ def no_examination(name: str, is_unread: bool = False) -> bool:
     If nothing else was understood of the name (``is_unread``), a word for a fee, a supply or a treatment ("rental") is
     enough, unless another word tells of an examination."""
     plain = normalise(_PATTERN.result.sub("", name))
-    is_known = examinations().knows(name) or modality(name) is not None
-    is_other = bool(_PATTERN.unless_examined.fullmatch(plain) or (is_unread and _PATTERN.service.search(plain)))
-    is_other &= not _PATTERN.examined.search(plain)
-    return not is_known and (not plain or is_other or _PATTERN.no_examination.fullmatch(plain) is not None)
+    is_other = not plain or _PATTERN.no_examination.fullmatch(plain) or (is_unread and _PATTERN.service.search(plain))
+    return bool(is_other) and not (examinations().knows(name) or modality(name))
 
 
 @functools.lru_cache(maxsize=1 << 15)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from rapidfuzz import fuzz, process
 
 from ..cases import PHYSICAL, Meaning, class_of, meaning, no_examination, whole_kind
-from ..cases.naming import BLOOD, MatchKind, is_specimen, plainer_names, words_of
+from ..cases.naming import BLOOD, GUESSED, MatchKind, is_specimen, plainer_names, words_of
 from ..cases.record import PHYSICAL_SUFFIX, CaseRecord, is_physical, iterate_records, write_records
 from ..cases.vocabulary import examinations, normalise
 from ..escape import unescape_csv_cell
@@ -162,7 +162,7 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue | None = None)
     kind = meaning(exam_key).kind
     if is_physical(exam_key) or kind in PHYSICAL or whole_kind(exam_key) == "physical":
         return Price("", "", 0.0, "free of charge", "", None, "physical")
-    if no_examination(exam_key, is_unread=not kind):
+    if no_examination(exam_key, is_unread=kind in GUESSED):
         return Price("", "", 0.0, "no examination", "", None, "none")
     rate = catalogue.class_rates.get(kind) if settings.class_rates else None
     coded = catalogue.total(meaning(exam_key))
@@ -343,8 +343,7 @@ def coverage(
             "paper_usd": catalogue.paper.get(price.examination, ""),
             "billing_group": price.group or "",
         }
-        is_pooled = pool_unknown and not _is_known(key)
-        destination = pools.setdefault(price.how, []) if is_pooled else rows
+        destination = pools.setdefault(price.how, []) if pool_unknown and not _is_known(key) else rows
         destination.append(row)
     # One row for each way of pricing, with the mean price over cases.
     for how, pool in sorted(pools.items()):
