@@ -142,14 +142,13 @@ def test_chinese_clinicalbench_is_cut_at_its_own_headings(tmp_path):
 @pytest.mark.parametrize(
     ("broken", "field"),
     [
-        ([bench(), 5], "[1]"),
-        ([bench(), bench(id=None)], "[1].id"),
-        ([bench(), bench(id=True)], "[1].id"),
+        ([5], "[0]"),
+        ([bench(), bench(id=None), bench(id="")], "[1].id"),
+        ([bench(id=True)], "[0].id"),
         ([bench(id=HOSTILE * 20)], "[0].id"),
         ([bench(clinical_case_summary=["x"])], "[0].clinical_case_summary"),
-        ([bench(), bench(principal_diagnosis=3, id=8)], "[1].principal_diagnosis"),
+        ([bench(principal_diagnosis=3, id=8)], "[0].principal_diagnosis"),
         ([bench(laboratory_examination=["a"])], "[0].laboratory_examination"),
-        ([bench(), bench(principal_diagnosis="Stroke")], "[1].id"),
         ([bench(pathological_examination="x" * (LONGEST_TEXT + 1))], "[0].'pathological_examination'"),
     ],
 )
@@ -157,6 +156,36 @@ def test_broken_clinicalbench_names_case_and_field(tmp_path, broken, field):
     with pytest.raises(IngestError) as error:
         ingest_json(tmp_path, broken)
     assert error.value.field == field and len(str(error.value)) < 500
+
+
+def test_odd_cases_of_clinicalbench_are_dropped_with_their_place_and_end_nothing(tmp_path):
+    """Two cases with one number are both none: neither is known to be the one that is meant."""
+    odd = ["a case", bench(id=None), bench(id=8, laboratory_examination=["a"]), bench(id=9, principal_diagnosis=3),
+           bench(id=5), bench(id=5, principal_diagnosis="Stroke")]  # fmt: skip
+    file = tmp_path / "cases.json"
+    text = json.dumps([bench(), *odd, bench(id=3), bench(id=4), bench(id=6), bench(id=10)], indent=1)
+    file.write_text(text.replace('"id": 10', '"id": NaN'))
+    records, attrition = ingest("clinicalbench", Settings(), tmp_path)
+    assert [r.note_id[-1] for r in records] == ["3", "4", "6", "7"] and attrition.read == 11
+    assert {rule: len(ids) for rule, ids in attrition.dropped.items()} == {
+        "case that cannot be read": 5, "note_id missing or repeated": 2}  # fmt: skip
+    assert "(1) cases.json: field '[1]': expected an object, found str" in attrition.warnings[0]
+    line = text[: text.index('"id": 10')].count("\n")
+    assert f"cases.json:{line}: NaN is no number" in str(attrition.rows())
+
+
+@pytest.mark.parametrize(
+    ("stated", "kept", "counted"),
+    [("fr", "", "fr"), ("ja-JP", "", "ja-jp"), ("français", "", "unknown"), ("en-US", "en", ""), ("zh_Hans", "zh", ""),
+     ("简体中文", "zh", ""), ("null", "en", ""), (None, "en", "")],
+)  # fmt: skip
+def test_a_language_that_is_neither_english_nor_chinese_is_counted(tmp_path, stated, kept, counted):
+    records, attrition = ingest_json(tmp_path, [bench(id=1), bench(language=stated)])
+    assert [r.language for r in records if r.note_id[-1] == "7"] == [kept] * bool(kept)
+    assert attrition.events == ({f"cases in another language ({counted})": 1} if counted else {})
+    if counted:
+        with pytest.raises(IngestError, match="no case in the language en; set data"):
+            ingest_json(tmp_path, [bench(language=stated)], language="en")
 
 
 PRIVATE = {
@@ -539,12 +568,16 @@ def test_agentclinic_names_are_flattened_gathered_and_brought_to_the_vocabulary(
         ([], None),
     ):
         file.write_text(json.dumps(osce()) + "\n" + json.dumps(broken))
-        with pytest.raises(IngestError) as error:
+        records, attrition = ingest("agentclinic", Settings(), file)
+        assert len(records) == 1 and attrition.dropped == {"case that cannot be read": ["cases.jsonl, case 2"]}
+        assert f"cases.jsonl:2: {f'field {field!r}: ' if field else ''}expected an object" in attrition.warnings[0]
+        file.write_text("\n".join(map(json.dumps, (osce(), broken, broken))))
+        with pytest.raises(IngestError) as error:  # most of the file is something else
             ingest("agentclinic", Settings(), file)
         assert (error.value.line, error.value.field) == (2, field)
     file.write_text(json.dumps(osce()) + '\n{"OSCE')
-    with pytest.raises(IngestError, match=r"cases\.jsonl:2: not JSON"):
-        ingest("agentclinic", Settings(), file)
+    records, attrition = ingest("agentclinic", Settings(), file)
+    assert len(records) == 1 and "cases.jsonl:2: not JSON at column 2" in attrition.warnings[0]
 
 
 def test_a_history_in_other_spellings_is_read_and_the_rest_counted(tmp_path):

@@ -13,8 +13,8 @@ from typing import Any
 from ..cases import PHYSICAL, CaseRecord, Term, class_of, meaning, modality, names_no_place, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
-from .draft import Draft, Import
-from .flat_files import Element, digest_id, flat_text, json_lines
+from .draft import Draft, Import, make_drafts
+from .flat_files import Element, IngestError, digest_id, files_with_ending, flat_text
 from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, usual_name
 from .texts import is_absent, one_line, patterns, phrases
 
@@ -27,10 +27,13 @@ _PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")  # o
 def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
     """Read a ``.jsonl`` file, or the one such file of a folder. Yields the records of all usable cases.
 
-    A case has no identifier of its own; it gets a digest of its content. Raises IngestError for a file that cannot be
-    read.
+    A case has no identifier of its own; it gets a digest of its content. Raises IngestError for a file of which most
+    cases cannot be read.
     """
-    yield from work.records(_make_draft(case, work.attrition) for case in json_lines(work.path))
+    files = files_with_ending(work.path, ".jsonl")
+    if len(files) != 1:
+        raise IngestError(work.path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
+    yield from work.records(make_drafts(Element.read_file(files[0]), lambda case: _make_draft(case, work.attrition)))
 
 
 def _make_draft(case: Element, attrition: Attrition) -> Draft:

@@ -15,7 +15,8 @@ from .texts import phrases, quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
 RULES: tuple[str, ...] = tuple(phrases("attrition")["rules"])
-_FREQUENT = 0.1  # a rule that drops a larger share of the cases gets a warning
+UNREADABLE = RULES[0]
+_FREQUENT = 0.1  # a rule that drops a larger share of the cases gets a warning; so does every unreadable case
 _EXAMPLES = 3  # most cases that one warning shows
 _LISTED = 20  # most dropped cases that are listed for one rule
 
@@ -137,10 +138,10 @@ class Attrition:
         return {rule: cases for rule, cases in by_rule.items() if cases}
 
     def warn_of_frequent_rules(self) -> None:
-        """Warn of each rule that drops more than a tenth of the cases, with examples. There is no warning of the last
-        rule, which drops cases beyond the number that the user wants."""
+        """Warn of each rule that drops more than a tenth of the cases, and of cases that cannot be read, with examples.
+        There is no warning of the last rule, which drops cases beyond the number that the user wants."""
         for rule, cases in self.dropped.items():
-            if len(cases) > _FREQUENT * self.read and rule != RULES[-1]:
+            if rule == UNREADABLE or (len(cases) > _FREQUENT * self.read and rule != RULES[-1]):
                 # A case is shown by its place in the data ("line 7"), which has no words of a patient.
                 places = list(dict.fromkeys(i.place for i in self.incidents if i.what == rule and i.place))
                 examples = "; ".join(f"({number}) {place}" for number, place in enumerate(places[:_EXAMPLES], 1))

@@ -5,18 +5,20 @@ summary ends with all results. It is cut at the physical examination, whose text
 under "Auxiliary Examination", is left out, because it repeats the results that are given separately.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
-from .draft import CUT, Draft, Import
-from .flat_files import Element, IngestError, files_with_ending, flat_text, parse_json, read_text
+from .draft import CUT, Draft, Import, make_drafts
+from .flat_files import Element, IngestError, files_with_ending, flat_text
 from .names import add_text, clean_name
 from .notes import is_reference, physical_results, split_at_headings, split_off_examination
-from .texts import LONGEST_NAME, is_absent, language_of, one_line, patterns, phrases, quoted, says_something
+from .texts import LONGEST_NAME, blank_if_missing, is_absent, language_of, one_line, patterns, phrases, says_something
 
 _WORDS = phrases("clinicalbench")
 NOTICE: str = _WORDS["notice"]  # what the licence of the published cases asks of their users
@@ -40,8 +42,8 @@ def repair_backslashes(text: str) -> str:
 def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[CaseRecord]:
     """Read a file, or all ``*.json`` files of a folder. Yields the records of all usable cases in ``source.language``.
 
-    Raises IngestError, with the number of the case and the field, for another structure than the published one. A case
-    without diagnosis, complaint or examination, or that occurs twice word for word, is dropped and counted.
+    A case that cannot be read, that has no diagnosis, complaint or examination, or whose number another case has, is
+    dropped and counted. Raises IngestError, with the place of a case and the field, where most cannot be read.
     """
     files, dataset = files_with_ending(work.path, ".json"), work.attrition.dataset
     if not files:
@@ -49,34 +51,46 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
     # The licence is that of the published cases, not of other data sets in their format.
     if source.path is not None and dataset == "clinicalbench":
         work.attrition.warnings.append(NOTICE)
-    yield from work.records(_make_drafts(files, source.language, work.attrition))
+    yield from work.records(_list_drafts(files, source.language, work.attrition))
     # No case was read, although some in another language were counted.
     if not work.attrition.read and work.attrition.events:
         raise IngestError(work.path, f"no case in the language {source.language}", f"set data.{dataset}.language")
 
 
-def _make_drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> Iterator[Draft]:
-    """Yield the drafts of all cases in a language (``en``, ``zh`` or ``both``). Cases in another one are counted.
-    Raises IngestError for two different cases with one number."""
-    cases_by_id: dict[str, Any] = {}
-    for file in files:
-        content = parse_json(file, repair_backslashes(read_text(file)))
-        for index, value in enumerate(content if isinstance(content, list) else [content]):
-            case = Element(value, file, place=f"[{index}]")
-            unknown_fields = set(value).difference(_WORDS["fields"], _BLOCKS)
-            attrition.count("fields that the format does not know", len(unknown_fields))
-            # The language that the case states, else that of its summary.
-            stated = str(value.get("language")).strip().casefold()
-            language = _WORDS["languages"].get(stated) or language_of(case.text("clinical_case_summary"))
-            if asked_language not in ("both", language):
-                attrition.count(f"cases in another language ({language})")
-                continue
-            draft = _make_draft(case, language, attrition)
-            first = cases_by_id.setdefault(draft.note_id, value)
-            if value != first:
-                problem = f"{quoted(str(value['id']))} names two different cases"
-                raise case.error("id", problem, "give every case its own number")
-            yield draft
+def _list_drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> list[Draft]:
+    """List the drafts of all cases in a language (``en``, ``zh`` or ``both``). Cases in another one are counted.
+    Different cases with one number are rejected."""
+    cases_by_id: dict[str, list[Any]] = defaultdict(list)
+
+    def make_draft(case: Element) -> Draft | None:
+        """Make the draft of a case; None for one in another language."""
+        attrition.count(
+            "fields that the format does not know", len(set(case.value).difference(_WORDS["fields"], _BLOCKS))
+        )
+        language = _language_of(case)
+        if language not in (("en", "zh") if asked_language == "both" else (asked_language,)):
+            attrition.count(f"cases in another language ({language})")
+            return None
+        draft = _make_draft(case, language, attrition)
+        cases_by_id[draft.note_id].append(case.value)
+        return draft
+
+    cases = (case for file in files for case in Element.read_file(file, repair_backslashes))
+    drafts = list(make_drafts(cases, make_draft))
+    for draft in drafts:
+        if any(value != cases_by_id[draft.note_id][0] for value in cases_by_id[draft.note_id]):
+            draft.rejected = "note_id missing or repeated"
+    return drafts
+
+
+def _language_of(case: Element) -> str:
+    """Return the language that a case states (``en``, ``zh``, the code of another, or ``unknown``), else that of its
+    summary."""
+    stated = blank_if_missing(str(case.value.get("language") or "")).casefold()
+    known = [_WORDS["languages"][word] for word in re.findall(r"[^\W_]+", stated) if word in _WORDS["languages"]]
+    if known or not stated:
+        return known[0] if known else language_of(case.text("clinical_case_summary"))
+    return stated if re.fullmatch("[a-z]{2,3}([-_][a-z0-9]{2,8})*", stated) else "unknown"
 
 
 def _read_number(case: Element) -> str:
@@ -91,9 +105,9 @@ def _read_number(case: Element) -> str:
     return text
 
 
-def _make_draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:
-    """Make the draft of one case: sections of its summary, its physical examination, and the results of all its
-    blocks."""
+def _make_draft(case: Element, language: Any, attrition: Attrition) -> Draft:
+    """Make the draft of one case in a ``language`` (``en`` or ``zh``): sections of its summary, its physical
+    examination, and the results of all its blocks."""
     sections = _split_sections(case.text("clinical_case_summary"), attrition)
     examination, text_after = split_off_examination(sections.pop("physical", ""))
     physical = physical_results(examination)

@@ -15,7 +15,8 @@ from ..cases import SECTIONS, CaseRecord, RecordError, is_physical, iterate_reco
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import Leaks
-from .attrition import Attrition
+from .attrition import UNREADABLE, Attrition
+from .flat_files import Element, IngestError
 from .leaks import STRICT, control_leaks
 from .texts import is_absent, is_code, language_of, one_line, plain_text, says_something, visible
 
@@ -79,7 +80,7 @@ class Import:
     def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
         """Yield the records of the usable drafts. Of several drafts with one ``note_id`` only the first is usable."""
         for draft in drafts:
-            if self.is_repeated(draft.note_id):
+            if self.is_repeated(draft.note_id) and not draft.rejected:
                 draft.rejected = "same case twice"
             if record := self.record(draft):
                 yield record
@@ -126,6 +127,27 @@ class Import:
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
         self.attrition.count(NO_EXAMINATION, len(remarks))
         return {visible(key): text for key, text in texts.items() if key not in remarks | absent}
+
+
+def make_drafts(
+    cases: Iterable[Callable[[], Element]], make_draft: Callable[[Element], Draft | None]
+) -> Iterator[Draft]:
+    """Make the draft of each case, which a function of ``cases`` reads. A case that cannot be read gets a draft that is
+    dropped, one for which ``make_draft`` returns None gets none. Raises the first IngestError where most cannot be
+    read: then the file is of another kind."""
+    errors: list[IngestError] = []
+    number = 0
+    for number, read_case in enumerate(cases, 1):
+        try:
+            draft = make_draft(read_case())
+        except IngestError as error:
+            errors.append(error)
+            where = str(error.without_text()).removeprefix(f"{error.path.parent}/")
+            draft = Draft(f"{error.path.name}, case {number}", {}, {}, "", rejected=UNREADABLE, where=where)
+        if draft:
+            yield draft
+    if 2 * len(errors) > number:
+        raise errors[0]
 
 
 # Takes the settings of the data set (a `Source`) and the import; yields the records in any order. Raises IngestError.

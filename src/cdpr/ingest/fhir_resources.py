@@ -5,9 +5,7 @@ gives it raises IngestError with file, line or place, and element.
 """
 
 import base64
-import contextlib
 import hashlib
-import json
 from calendar import monthrange
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,7 +17,7 @@ from typing import Any
 
 from ..files import file_type
 from .attrition import Attrition
-from .flat_files import Element, IngestError, parse_json, read_text
+from .flat_files import Element, IngestError
 from .texts import html_text, one_line, patterns, phrases, plain_text, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
@@ -258,7 +256,7 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
             attrition.count("resources that stand twice", export.add(resource, address))
 
     for file in files:
-        elements = list(_read_elements(file))
+        elements = [read_element() for read_element in FhirElement.read_file(file)]
         if not any("resourceType" in element.value for element in elements):
             attrition.count("files of the export without resources, left out")
             continue
@@ -280,22 +278,6 @@ def _files_below(path: Path) -> list[Path]:
     """Return the files of a folder, at any depth, in the order of their names; a path that is no folder itself."""
     is_folder = file_type(path) == "folder"
     return [file for inner in sorted(path.iterdir()) for file in _files_below(inner)] if is_folder else [path]
-
-
-def _read_elements(file: Path) -> Iterator[FhirElement]:
-    """Yield the JSON objects of a file: one on each line, a list of them, or a single one. The content decides, not the
-    name. Raises IngestError for anything else."""
-    text = read_text(file).replace("\ufeff", "")  # also within the file, where several were joined
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    first_line = None
-    with contextlib.suppress(ValueError, RecursionError):
-        first_line = json.loads(lines[0][1]) if len(lines) > 1 else None
-    if isinstance(first_line, dict):
-        yield from (FhirElement(parse_json(file, line, number), file, number) for number, line in lines)
-        return
-    content = parse_json(file, text)
-    values = {f"[{n}]": value for n, value in enumerate(content)} if isinstance(content, list) else {"": content}
-    yield from (FhirElement(value, file, place=place) for place, value in values.items())
 
 
 def of_kind(resources: Iterable[Resource], *types: str) -> Iterator[Resource]:

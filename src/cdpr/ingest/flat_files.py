@@ -7,11 +7,14 @@ import bz2
 import contextlib
 import csv
 import difflib
+import functools
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import lzma
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +37,8 @@ _FILES = (("data",), ("content",))  # the names of whole files in base64, as FHI
 # What is wrong with a file or folder that this user is not allowed to read, and what to do about it.
 NOT_PERMITTED = ("may not be read by this user", "ask its owner, or see to its permissions")
 _MOST_PACKINGS = 4  # compressions and archives around one file
+_SAMPLE = 9  # first lines of a file that show whether each is an object
+_GAP = re.compile(r"[\s,]*")  # between the items of a list
 _QUOTED, _NUMBER = patterns("flat_files").quoted, patterns("flat_files").number  # text in quotes, as repr writes it
 
 
@@ -189,9 +194,9 @@ def read_text(path: Path) -> str:
     return text
 
 
-def parse_json(path: Path, text: str, line: int = 1) -> Any:
-    """Parse the JSON value in ``text``, which begins at ``line`` of the file ``path``. Its texts lose invisible
-    characters (:func:`visible`).
+def parse_json(path: Path, text: str, line: int = 1, place: str = "") -> Any:
+    """Parse the JSON value in ``text``, which begins at ``line`` and ``place`` of the file ``path``. Its texts lose
+    invisible characters (:func:`visible`).
 
     Raises IngestError for invalid JSON, a name that occurs twice in one object, NaN and infinity, and too long texts
     other than files in base64 (:data:`_FILES`).
@@ -223,7 +228,7 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
             return [make_visible(inner, *keys, index) for index, inner in enumerate(value)]
         if isinstance(value, str) and len(value) > LONGEST_TEXT and keys[-1:] not in _FILES:
             field = "".join(f"[{key}]" if isinstance(key, int) else f".{quoted(key)}" for key in keys)
-            raise error_at(f"a text of {len(value):,} characters", field.lstrip("."))
+            raise error_at(f"a text of {len(value):,} characters", (place + field).lstrip("."))
         return visible(value) if isinstance(value, str) else value
 
     try:
@@ -254,6 +259,36 @@ class Element:
         if not isinstance(value, Mapping):
             problem = f"expected an object, found {type(value).__name__}"
             raise IngestError(path, problem, self.remedy, line=line, field=place or None)
+
+    @classmethod
+    def read_file(cls, path: Path, repair: Callable[[str], str] = str) -> Iterator[Callable[[], Self]]:
+        """Find the JSON objects of a file: one on each line, the items of a list, or a single one. The content decides,
+        not the name. Yields for each a function that parses it, which raises IngestError where it cannot be read.
+
+        ``repair`` is applied to the text of the file first. Raises IngestError for a file that is no text.
+        """
+        text = repair(read_text(path).replace("\ufeff", ""))  # also within the file, where several were joined
+
+        def parse(part: str, line: int, place: str = "", named: int | None = None) -> Self:
+            """Parse a ``part`` of the text, which begins at ``line``; its messages have the ``place`` or the line
+            ``named``."""
+            return cls(parse_json(path, part, line, place), path, named, place)
+
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        objects = [isinstance(_lenient_json(line), dict) for _, line in lines[:_SAMPLE]]
+        if len(lines) > 1 and 2 * sum(objects) >= len(objects):
+            yield from (functools.partial(parse, part, number, named=number) for number, part in lines)
+        elif isinstance(_lenient_json(text), list):
+            end, line, counted = text.index("[") + 1, 1, 0
+            for index in itertools.count():
+                start = _GAP.match(text, end).end()  # type: ignore[union-attr]
+                if text[start] == "]":
+                    break
+                line, counted = line + text.count("\n", counted, start), start
+                _, end = json.JSONDecoder().raw_decode(text, start)
+                yield functools.partial(parse, text[start:end], line, f"[{index}]")
+        else:
+            yield functools.partial(parse, text, 1)
 
     def __bool__(self) -> bool:
         """Whether the object has any content: an absent value, which is read as an empty object, is False."""
@@ -323,14 +358,12 @@ def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], b
     return text if keep(text) else ""
 
 
-def json_lines(path: Path) -> Iterator[Element]:
-    """Yield the JSON objects of a file, one a line, or of the one ``*.jsonl`` file of a folder. Raises IngestError for
-    a file that cannot be read, and for a folder with no such file or several."""
-    files = files_with_ending(path, ".jsonl")
-    if len(files) != 1:
-        raise IngestError(path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
-    lines = enumerate(read_text(files[0]).split("\n"), 1)
-    return (Element(parse_json(files[0], text, line), files[0], line) for line, text in lines if text.strip())
+def _lenient_json(text: str) -> Any:
+    """Parse JSON without further checks; None for a text that is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def digest_id(dataset: str, content: Any) -> str:
