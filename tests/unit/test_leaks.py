@@ -63,6 +63,20 @@ KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}
         ("known oesophageal tumour", "Esophageal tumor"),
         ("hypoglycaemia at home", "Hypoglycemia"),
         ("The film has not ruled out pneumonia.", "Pneumonia"),
+        # Adjectives, also of a name's last word and in British spelling.
+        ("diabetic for ten years", "Type 2 diabetes mellitus"),
+        ("pale and anaemic", "Iron deficiency anemia"),
+        ("a known haemophiliac", "Hemophilia A"),
+        ("looked septic", "Severe sepsis"),
+        ("hypertensive for years", "Essential hypertension"),
+        ("cirrhotic, on lactulose", "Cirrhosis of the liver"),
+        # People in names, with and without accents and apostrophes.
+        ("known Sjogren's syndrome", "Sjögren's syndrome"),
+        ("HTN, Sjögren", "Sjogren's syndrome"),
+        ("Guillain-Barre syndrome in 2010", "Guillain–Barré syndrome"),
+        ("known Crohn‘s", "Crohn disease"),
+        ("told of Grave's disease", "Graves' disease"),
+        ("Meniere´s since May", "Ménière's disease"),
         ("Pneumonia: no fever since.", "Pneumonia"),
     ],
 )
@@ -108,6 +122,12 @@ def test_a_diagnosis_is_found_under_its_names(text, diagnosis):
         ("asthma (+), pneumonia (-)", "Pneumonia"),
         ("Pneumonia was never confirmed.", "Pneumonia"),
         ("A film rules out pneumonia.", "Pneumonia"),
+        ("non-diabetic, not anaemic", "Diabetes"),
+        ("treated for pre-eclampsia", "Eclampsia"),
+        ("hypertensive to 200/110", "Pulmonary hypertension"),
+        ("a septic joint as a child", "Sepsis"),
+        ("Still has pain. Kidneys hurt.", "Still's disease"),
+        ("Kidneys hurt.", "Kidney disease"),
     ],
 )
 def test_other_words_and_negated_names_are_no_leak(text, diagnosis):
@@ -128,6 +148,10 @@ def test_other_words_and_negated_names_are_no_leak(text, diagnosis):
         ("Her mother had diabetes and she has COPD.", "COPD exacerbation", False),
         ("Mother is well. COPD on oxygen.", "COPD exacerbation", False),
         ("Pneumonia in April; mother is well.", "Pneumonia", False),
+        ("其父及两兄弟均患高血压", "高血压", True),
+        ("有高血压家族史", "高血压", True),
+        ("母亲诉其有高血压", "高血压", False),
+        ("父亲体健。高血压十年", "高血压", False),
         ("His daughter found him after a seizure", "Seizure", False),
         ("Mother" + " with a very long list of things" * 3 + " and breast cancer", "Breast cancer", True),
         ("Mother" + " with a very long list of things" * 9 + " and breast cancer", "Breast cancer", False),
@@ -136,6 +160,18 @@ def test_other_words_and_negated_names_are_no_leak(text, diagnosis):
 def test_what_a_relative_has_is_told_apart(text, diagnosis, relative):
     (found,) = mentions(text, diagnosis)
     assert found.relative == relative
+
+
+@pytest.mark.parametrize(
+    ("family", "left"),
+    [("父亲患高血压，母亲体健", "父亲患___，母亲体健"), ("父母体健，患者本人有高血压", None),
+     ("Hypertension in both parents", "___ in both parents"), ("Parents well, the patient has hypertension", None)],
+)  # fmt: skip
+def test_in_a_family_history_the_diagnosis_is_a_relative_s_unless_it_is_said_of_the_patient(family, left):
+    history = {"Chief Complaint": "Unwell", "Family History": family}
+    diagnosis = "高血压" if "高血压" in family else "Hypertension"
+    cleared = control_leaks("c", diagnosis, history, {"ECG": "seen"}, Leaks(), Attrition("private"))
+    assert (cleared and cleared[0]["Family History"]) == left
 
 
 def test_names_end_in_known_diseases_and_no_name_is_too_general():

@@ -4,6 +4,7 @@ negated is not counted; one of a relative is marked."""
 import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ _WORDS, _PATTERN = phrases("diagnosis_names"), patterns("diagnosis_names")
 TEST = _PATTERN.test  # words after the name of a disease that make it the name of a test: "hepatitis antibody"
 _TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])  # words that give no diagnosis away: "disease"
 _NOTHING = r"(?!)"  # matches no text
+_MARKED = re.compile("[\u00c0-\u024f\u1e00-\u1eff‘’ʼ´`′]")  # letters with accents, and marks used as apostrophes
 # Between two words of a name: up to three other words of the same sentence.
 _UP_TO_THREE_WORDS = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
 
@@ -63,7 +65,8 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     - entry and disease without qualifiers: "community acquired pneumonia";
     - a known disease with which this disease begins or ends: "pneumonia";
     - a known disease with which the cause begins or ends, where the entry states a cause: "gout" for "... due to gout";
-    - all aliases of the known diseases among these names: "CAP".
+    - all aliases of the known diseases among these names: "CAP";
+    - the adjectives of these diseases: "diabetic" for "Type 2 diabetes".
     """
     whole = one_line(diagnosis)
     entry = next(filter(says_something, _PATTERN.number.split(whole)), whole).strip(" .,;")
@@ -75,7 +78,15 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
         names += _diseases_within(phrase)
     known = [term for name in dict.fromkeys(names) for term in _diseases_by_spelling().get(_lookup_form(name), ())]
     names += [alias for term in known for alias in (term.name, *term.aliases)]
+    words = [word for word in _PATTERN.word.finditer(bare_disease) if not _is_false_friend(bare_disease, *word.span())]
+    names += [adjective for word in words for adjective in _adjectives(word[0])]
     return tuple(filter(says_something, dict.fromkeys(names)))
+
+
+def _adjectives(disease: str) -> list[str]:
+    """List the adjectives of a one-word disease: "diabetic" for "diabetes". Empty for a word that has none."""
+    changes = (re.subn(f"(?i)(?:{end})$", adjective, disease) for end, adjective in _WORDS["adjectives"].items())
+    return [adjective for adjective, changed in changes if changed]
 
 
 def _without_qualifiers(name: str) -> str:
@@ -103,13 +114,29 @@ def _diseases_within(phrase: str) -> Iterator[str]:
 def _exact_pattern(diagnosis: str) -> re.Pattern[str]:
     """Compile a regular expression that matches any name of a diagnosis as whole words, the longest first, in singular
     or plural, with any punctuation between the words. It matches nothing for a diagnosis without a name."""
-    names = sorted(names_of(diagnosis), key=lambda name: (-len(name), name))
-    return re.compile("|".join(map(_name_pattern, names)) or _NOTHING)
+    names = sorted(map(_without_accents, names_of(diagnosis)), key=lambda name: (-len(name), name))
+    return re.compile("|".join([*map(_name_pattern, names), *filter(None, map(_eponym_pattern, names))]) or _NOTHING)
+
+
+def _without_accents(text: str) -> str:
+    """Return the text without accents and with ``'`` for every apostrophe, each character in its place."""
+    return _MARKED.sub(lambda mark: unicodedata.normalize("NFD", mark[0])[0] if mark[0].isalpha() else "'", text)
+
+
+def _eponym_pattern(name: str) -> str:
+    """Return a regular expression for the person in the name of a disease, who names it alone: "Sjogren's" of
+    "Sjogren's syndrome"; empty where there is none. An apostrophe is needed where the name has none ("Crohn disease",
+    but also "Kidney disease"), an s where the person's name is short and may be another word ("Still")."""
+    person = _PATTERN.eponym.fullmatch(name)
+    if not person:
+        return ""
+    ending = "'s?" if not person["mark"] else "(?:'?s'?)?" if len(person["name"]) > 6 else "'?s'?"
+    return rf"(?<!\w){person['name']}{ending}(?!\w)"
 
 
 def _name_pattern(name: str) -> str:
     r"""Return a regular expression for one name of a diagnosis: its words in any spelling, with any punctuation between
-    them. ``lung cancer`` gives ``(?<!\w)(?i:(?:lung)[\W_]+(?:cancer|carcinoma)(?:e?s)?(?!\w))``.
+    them. ``lung cancer`` gives ``(?<!\w)(?i:(?:lung)(?:'?s)?[\W_]+(?:cancer|carcinoma)(?:'?s)?(?:e?s)?(?!\w))``.
 
     An abbreviation of up to four capitals matches only in capitals, so that "pe" in a sentence is not "PE". A name
     begins where a word does, but a Chinese one anywhere: Chinese has no spaces between words.
@@ -125,14 +152,14 @@ def _name_pattern(name: str) -> str:
 
 
 def _word_pattern(word: str) -> str:
-    """Return a regular expression for a word or any of its synonyms: ``(?:cancer|carcinoma)`` for "cancer". A
-    possessive ending may be left out: ``(?:Crohn)(?:['’]?s)?`` for "Crohn's"."""
-    bare = re.sub(r"['’]s$", "", word)
+    """Return a regular expression for a word or any of its synonyms: ``(?:cancer|carcinoma)(?:'?s)?`` for "cancer". A
+    possessive ending may be there or not: ``(?:Crohn)(?:'?s)?`` for "Crohn's" and "Crohn"."""
+    bare = word.removesuffix("'s")
     # Also in British spelling: "oesophageal tumour".
     spelt = "|".join(
         re.sub("(?i)[ao]?e", "[ao]?e", re.escape(one)).replace("mor", "mou?r") for one in _list_synonyms(bare)
     )
-    return f"(?:{spelt})" + ("" if bare == word else "(?:['’]?s)?")
+    return f"(?:{spelt})(?:'?s)?"
 
 
 def _last_word_pattern(word: str) -> str:
@@ -145,13 +172,14 @@ def _last_word_pattern(word: str) -> str:
 def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     """Find the places where a text names the diagnosis without negating it, in the order of the text. With ``loose``,
     shortened, reordered and abbreviated names are found too."""
-    exact = [match.span() for match in _exact_pattern(diagnosis).finditer(text)]
+    plain = _without_accents(text)
+    exact = [match.span() for match in _exact_pattern(diagnosis).finditer(plain)]
     spans = exact
     if loose:
         # A single word is left out where the next words make it the name of a test ("hepatitis antibody").
         exact = [(a, b) for a, b in exact if " " in text[a:b] or not _PATTERN.test_alone.match(text, b)]
         spans = exact.copy()
-        for start, end in (match.span() for match in _loose_pattern(diagnosis).finditer(text)):
+        for start, end in (match.span() for match in _loose_pattern(diagnosis).finditer(plain)):
             overlaps = any(start < other_end and other_start < end for other_start, other_end in exact)
             if not overlaps and not _names_something_else(text, start, end, diagnosis):
                 spans.append((start, end))
@@ -179,7 +207,7 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
     """Compile a regular expression that matches shortened, reordered and abbreviated names of a diagnosis, and single
     words that name a disease by themselves. Where there are none it matches nothing."""
     expressions: list[str] = []
-    whole = one_line(diagnosis)
+    whole = one_line(_without_accents(diagnosis))
     leading = leading_disease(whole)
     for name in dict.fromkeys((whole, leading, _without_qualifiers(leading))):
         outside_brackets = re.sub(r"\([^)]*\)", " ", name)
@@ -240,7 +268,8 @@ def _is_negated(text: str, start: int, end: int) -> bool:
     gout"), or right after it ("gout was ruled out")."""
     negations = list(_PATTERN.negation.finditer(text, max(0, start - 400), start))  # 400: longer than a clause
     is_negated_before = bool(negations) and _reaches(text, negations[-1], start)
-    return is_negated_before or _PATTERN.negated_after.match(text, end) is not None
+    is_prefixed = _PATTERN.prefix.search(text, max(0, start - 6), start)  # "non-diabetic"
+    return bool(is_negated_before or is_prefixed or _PATTERN.negated_after.match(text, end))
 
 
 def _reaches(text: str, cue: re.Match[str], start: int) -> bool:

@@ -57,7 +57,11 @@ def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tup
     (section, kind of leak, what the settings say to do: ``drop``, ``mask`` or ``keep``, mentions of the diagnosis)."""
     for section in (*_PAST, _FAMILY, *_PRESENT):
         named = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
-        of_patient = [mention for mention in named if section != _FAMILY and not mention.relative]
+        # In the family history only what is said of the patient ("the patient has gout").
+        own = [_PATTERN.own.search(history[section][: mention.start]) for mention in named]
+        of_patient = [
+            one for one, is_own in zip(named, own, strict=True) if not one.relative and (section != _FAMILY or is_own)
+        ]
         of_relatives = [mention for mention in named if mention not in of_patient]
         if of_patient and section in _PAST:
             yield section, "diagnosis established before", leaks.pre_established, of_patient
