@@ -7,6 +7,7 @@ as other hospitals print them, ``Serum sodium 128 mmol/L (135-145); ...``, are r
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,6 +18,13 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _LIST_ITEM = re.compile(  # "Serum sodium 128 mmol/L (135-145)"
     r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?"
     r"\((?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)\)"
+)
+_SUPERSCRIPT = re.compile("[⁺⁻⁰¹²³⁴-⁹]+")
+# "12.5", ">5.0 mg/dL", "15 x10^9/L" (whose power belongs to the unit), "3.2 x 10^5", "10^5 CFU/mL".
+_QUANTITY = re.compile(
+    r"\s*[<>≤≥~≈=]*\s*(?:(?P<number>{number}(?:[eE][-+]?\d+)?)(?:\s*[x×*·]\s*10\^\d+(?=\s*/))?"
+    r"|(?:(?P<factor>{number})\s*[x×*·]\s*)?10\^(?P<power>[-+]?\d+))"
+    r"[^\d:^+½⅓⅔¼¾⅛×–-]*".replace("{number}", _NUMBER.pattern)  # behind it no titre, ratio, range or fraction
 )
 _NEGATIVE_WORDS = {"NEG", "NEG.", "NEGATIVE", "NONE"}
 
@@ -36,10 +44,12 @@ class Analyte:
 
     @property
     def number(self) -> float | None:
-        """The value as a number (``">5.0"`` gives 5.0), or without a value the number with which the comment begins;
-        None where there is none."""
-        match = _NUMBER.search(self.value) if self.value else _NUMBER.match(self.comments or "")
-        return float(match.group()) if match else None
+        """The value as a number (``">5.0"`` gives 5.0, ``"10⁵"`` 100,000), or without a value the first clause of the
+        comment; None where there is none, and for what is no single one (``"1:160"``, ``"3-5"``, ``"2+"``)."""
+        text = self.value or re.split(r"[.,;](?:\s|$)", self.comments or "")[0]
+        plain = _SUPERSCRIPT.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]), text).replace("−", "-")
+        match = _QUANTITY.fullmatch(plain)
+        return float(match["number"] or f"{match['factor'] or 1}e{match['power']}") if match else None
 
     @property
     def level(self) -> str | None:
