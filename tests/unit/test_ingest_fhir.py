@@ -575,6 +575,69 @@ def test_what_was_entered_in_error_or_refuted_is_not_told(tmp_path):
     assert attrition.events["notes that are superseded or withdrawn"] == 5
 
 
+@pytest.mark.parametrize("code", ["replaces", {"coding": [{"code": "replaces"}]}])
+def test_a_note_that_another_one_replaces_is_not_read_though_it_is_current(tmp_path, code):
+    patient, stay, *conditions, note = basis()
+    new = note | {"content": [{"attachment": attachment(NOTE.replace("Two days", "Three days"))}],
+                  "relatesTo": [{"code": code, "target": {"reference": "DocumentReference/old"}}]}  # fmt: skip
+    record, attrition = only(write(tmp_path, [patient, stay, *conditions, note | {"id": "old"}, new,
+                                              observation("Lipase", 30)]))  # fmt: skip
+    assert "Three days" in record.case_summary and "Two days" not in record.case_summary
+    assert attrition.events["notes that are superseded or withdrawn"] == 1
+    new["relatesTo"][0]["code"] = "appends"
+    record, _ = only(write(tmp_path, [patient, stay, *conditions, note | {"id": "old"}, new, observation("ALT", 3)]))
+    assert "Two days" in record.case_summary
+
+
+@pytest.mark.parametrize(("system", "diagnosis"), [("http://fhir.de/CodeSystem/bfarm/icd-10-gm", "Gout"), ("", None)])
+def test_the_role_cc_is_the_main_diagnosis_in_germany_and_a_complaint_elsewhere(tmp_path, system, diagnosis):
+    patient, _, _, other, note = basis()
+    named = [
+        {"condition": {"reference": f"Condition/{n}"}, "use": concept("", role)}
+        for n, role in (("c2", "CM"), ("c1", "CC"))
+    ]
+    stay = basis(diagnosis=named)[1]
+    told = condition("Gout", "c1", code=concept("Gout", "M10.9", system))
+    resources = [patient, stay, other, told, note, observation("Lipase", 30)]
+    if diagnosis:
+        assert only(write(tmp_path, resources))[0].diagnosis_results == diagnosis
+    else:
+        with pytest.raises(IngestError, match=r"1 \(no diagnosis\)"):
+            only(write(tmp_path, resources))
+
+
+@pytest.mark.parametrize(
+    ("holder", "target", "kind"), [("q", "p", "replaces"), ("p", "q", "replaced-by"), ("p", "q", "seealso")]
+)
+def test_a_patient_merged_into_another_is_one_with_it(tmp_path, holder, target, kind):
+    patient, *others = basis()
+    record = patient | {"id": "q"}
+    told = {one["id"]: one for one in (patient, record)}
+    told[holder]["link"] = [{"other": {"reference": f"Patient/{target}"}, "type": kind}]
+    later = basis()[1] | {
+        "id": "e2",
+        "subject": {"reference": "Patient/q"},
+        "reasonCode": [concept("Cough")],
+        "period": {"start": "2025-01-01", "end": "2025-01-02"},
+    }
+    finding = observation("Lipase", 30, subject={"reference": "Patient/q"}, encounter={"reference": "Encounter/e2"})
+    records, attrition = read(write(tmp_path, [*told.values(), *others, later, observation("Lipase", 9), finding]))
+    is_merged = kind != "seealso"
+    assert len(records) == 2
+    assert len({record.subject_key[-1] for record in records}) == 2 - is_merged and records[0].subject_key[-1] in "pq"
+    assert attrition.events["patients that were merged into another"] == is_merged
+
+
+def test_xml_is_named_for_what_it_is(tmp_path):
+    for text, said in (
+        ('<?xml version="1.0"?>\n<ClinicalDocument xmlns="urn:hl7-org:v3"/>', "not JSON but XML of C-CDA"),
+        ("<!-- x --><Bundle/>", "not JSON but XML, which is not read \\(<Bundle>\\)"),
+    ):
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(IngestError, match=said):
+            read(tmp_path)
+
+
 def test_joined_files_test_patients_and_conditions_by_the_day_they_were_recorded(tmp_path):
     """A mark of UTF-8 where the second file began. An old onset is no reason against the encounter of the record."""
     patient, stay, _, _, note = basis()

@@ -78,10 +78,11 @@ def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_C
     for case in cases:
         by_patient[case.patient].append(case)
     named_diagnoses = {_find_condition(entry) for one in by_encounter for entry in one.children("diagnosis")}
+    replaced = set(_list_replaced(everything))
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
-        withdrawn = _is_withdrawn(resource)
+        withdrawn = _is_withdrawn(resource) or resource in replaced
         owners = [] if withdrawn else _find_owners(resource, by_encounter, by_patient)
         for case in owners:
             case.resources.append(resource)
@@ -130,6 +131,13 @@ def _is_withdrawn(resource: Resource) -> bool:
     states = {resource.text("status"), resource.text("docStatus"), *resource.codes("verificationStatus")}
     is_result = resource.kind in _RESULT_KINDS and not _is_note(resource)
     return not is_result and not states.isdisjoint(_WORDS["withdrawn"])
+
+
+def _list_replaced(resources: Iterable[Resource]) -> Iterator[Resource | None]:
+    """Yield the notes that a later one of ``resources`` says to replace, whatever their own state is."""
+    for entry in (entry for resource in resources for entry in resource.children("relatesTo")):
+        if "replaces" in entry.codes("code"):
+            yield from (entry.child(name).resolve() for name in ("target", "targetReference"))
 
 
 def _patient_of(resource: Resource) -> Resource | None:
@@ -263,10 +271,12 @@ def _diagnosis_and_complaints(case: _Case, by_onset: bool, attrition: Attrition)
                 attrition.count("references that lead nowhere")
                 continue
             roles = entry.codes("use") | entry.codes("role") or {""}  # empty: a diagnosis without a role
-            if "CC" in roles:  # chief complaint
-                complaints.append(condition.display("code"))
             # The smallest order is tried first: discharge diagnoses before those for billing, ...
             order = min(_ROLES[role] for role in roles & _ROLES.keys() or {"other"})
+            if "CC" in roles and _WORDS["german"] in str(condition.value.get("code")):  # there CC is the main diagnosis
+                order = min(order, _ROLES["other"])
+            elif "CC" in roles:  # chief complaint
+                complaints.append(condition.display("code"))
             attrition.count("diagnoses of encounters in an unknown role", roles.isdisjoint(_ROLES))
             if order == float("inf"):
                 others.append(condition)

@@ -271,7 +271,26 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
     kept = [one for one in export.resources if f"{one.kind}/{one.text('id')}" not in addresses["DELETE"]]
     attrition.count("resources that were deleted", len(export.resources) - len(kept))
-    return kept
+    merged = _merged_patients(kept)
+    for known in export.by_reference.values() if merged else ():
+        known.update({bundle: merged.get(one, one) for bundle, one in known.items()})  # type: ignore[arg-type]
+    attrition.count("patients that were merged into another", len(merged))
+    return [one for one in kept if one not in merged]
+
+
+def _merged_patients(resources: Iterable[Resource]) -> dict[Resource, Resource]:
+    """Return for each patient whose record was merged into that of another, by ``Patient.link`` of either, this
+    other."""
+    merged: dict[Resource, Resource] = {}
+    for patient in of_kind(resources, "Patient"):
+        for link in patient.children("link"):
+            other, kind = link.child("other").resolve(), link.text("type")
+            old, new = (patient, other) if kind == "replaced-by" else (other, patient)
+            if kind in ("replaced-by", "replaces") and old and new and old is not new and merged.get(new) is not old:
+                merged[old] = new
+    for old in merged:  # into one that was merged too
+        merged[old] = merged.get(merged[old], merged[old])
+    return merged
 
 
 def _files_below(path: Path) -> list[Path]:

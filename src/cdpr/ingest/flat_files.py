@@ -234,6 +234,9 @@ def parse_json(path: Path, text: str, line: int = 1, place: str = "") -> Any:
     try:
         return make_visible(json.loads(text, object_pairs_hook=to_object, parse_constant=refuse_constant))
     except json.JSONDecodeError as error:
+        if root := re.match(r"\s*(?:<[?!][^<>]*>\s*)*<(?:\w+:)?(\w+)", text):
+            kind = " of C-CDA" if root[1] == "ClinicalDocument" else ""
+            raise error_at(f"not JSON but XML{kind}, which is not read (<{root[1][:40]}>)") from error
         # Text in quotes may be withheld, so "Expecting ',' delimiter" becomes "Expecting a comma as delimiter".
         reason = error.msg.replace("','", "a comma as").replace("':'", "a colon as")
         raise error_at(f"not JSON at column {error.colno} ({reason})", at=line + error.lineno - 1) from error
