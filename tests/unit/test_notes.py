@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from mimic_tables import NOTE as SUMMARY
 
 from cdpr.ingest.notes import (
     note_sections,
@@ -12,6 +13,7 @@ from cdpr.ingest.notes import (
     report_text,
     split_off_examination,
 )
+from cdpr.ingest.texts import one_line
 
 SUFFIX = " (Physical Examination)"
 
@@ -373,3 +375,15 @@ def test_systems_alone_on_a_line_or_before_a_dash_and_imaging_among_them():
 @pytest.mark.parametrize("title", ["LAST EXAM BEFORE LEAVING:", "Exam at time of death:", "PE on day of departure:"])
 def test_an_examination_at_the_end_of_the_stay_is_left_out(title):
     assert systems(f"GEN: pale\n\n{title}\nGEN: well\nABD: soft") == {"General Appearance": "pale"}
+
+
+@pytest.mark.parametrize("between", [" ", "   ", r"\n", r"\r\n"])
+def test_a_note_without_line_ends_is_divided_at_its_headings(between):
+    text = SUMMARY.format(complaint="Cough", diagnosis="Pneumonia")
+    whole, flat = parse_discharge_note(text), parse_discharge_note(between.join(text.split("\n")))
+    assert (flat.primary_diagnosis, flat.history.keys()) == ("Pneumonia", whole.history.keys())
+    assert {name: one_line(told) for name, told in flat.history.items()} == {
+        name: one_line(told) for name, told in whole.history.items()
+    }
+    assert flat.physical.keys() <= whole.physical.keys() and "crackles" in str(flat.physical)
+    assert "clear" not in str(flat.physical) and "WBC" not in str(flat)

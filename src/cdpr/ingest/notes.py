@@ -52,13 +52,20 @@ class DischargeNote(NamedTuple):
 def parse_discharge_note(text: str) -> DischargeNote:
     """Read the parts of a discharge summary. A part that is not found is empty; no error is raised. The history keeps
     its line ends."""
-    sections = note_sections(plain_text(visible(text)))
+    sections = note_sections(_with_line_ends(plain_text(visible(text))))
     diagnosis = sections.pop("diagnosis", "")
     physical, text_after = split_off_examination(sections.pop("physical", ""))
     history = {name: body for name, body in sections.items() if says_something(body)}
     final_diagnosis = "; ".join(line for line in map(one_line, diagnosis.splitlines()) if says_something(line))
     cut = says_something(text_after)
     return DischargeNote(history, physical_results(physical), final_diagnosis, primary_diagnosis(diagnosis), cut)
+
+
+def _with_line_ends(text: str) -> str:
+    """Return a note; if an export took all its line ends away, or wrote them as letters, each heading that has a colon
+    and a capital begins a line."""
+    lines = text if "\n" in text.strip() else text.replace(r"\r", "").replace(r"\n", "\n")
+    return lines if "\n" in lines.strip() else _NOTE.heading_within.sub(r"\n\g<heading>", lines)
 
 
 def split_at_headings(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[str] | None, str]]:
