@@ -64,9 +64,8 @@ def _list_drafts(files: Sequence[Path], asked_language: str, attrition: Attritio
 
     def make_draft(case: Element) -> Draft | None:
         """Make the draft of a case; None for one in another language."""
-        attrition.count(
-            "fields that the format does not know", len(set(case.value).difference(_WORDS["fields"], _BLOCKS))
-        )
+        unknown_fields = set(case.value).difference(_WORDS["fields"], _BLOCKS)
+        attrition.count("fields that the format does not know", len(unknown_fields))
         language = _language_of(case)
         if language not in (("en", "zh") if asked_language == "both" else (asked_language,)):
             attrition.count(f"cases in another language ({language})")
@@ -97,12 +96,10 @@ def _read_number(case: Element) -> str:
     """Return the number of a case as text. Raises IngestError where it is missing, or is neither a number nor a short
     text."""
     number = case.value.get("id")
-    text = one_line(str(number))
-    if number in (None, ""):
-        raise case.error("id", "is missing")
-    if not text or not isinstance(number, (str, int)) or isinstance(number, bool) or len(str(number)) > LONGEST_NAME:
+    text = str(number) if isinstance(number, (str, int)) and not isinstance(number, bool) else ""
+    if not text.strip() or len(text) > LONGEST_NAME:
         raise case.error("id", f"expected a number or a text of at most {LONGEST_NAME} characters")
-    return text
+    return one_line(text)
 
 
 def _make_draft(case: Element, language: Any, attrition: Attrition) -> Draft:

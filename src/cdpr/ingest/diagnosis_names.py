@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise, singular
 from ..files import shipped_table
-from .texts import CHINESE, one_line, patterns, phrases, says_something
+from .texts import CHINESE, one_line, patterns, phrases, says_something, spans_between
 
 BLANK = "___"  # replaces a masked name, as in notes that are de-identified
 _WORDS, _PATTERN = phrases("diagnosis_names"), patterns("diagnosis_names")
@@ -147,26 +147,18 @@ def _name_pattern(name: str) -> str:
     if len(name) <= 4 and name.isupper():
         return rf"(?<!\w){between.join(map(re.escape, words))}s?(?!\w)"
     closing = r"\)?" if name[-1] == ")" else ""
-    spelt = between.join((*map(_word_pattern, words[:-1]), _last_word_pattern(words[-1])))
-    return rf"(?<!\w)(?i:{spelt}(?!\w){closing})"
+    return rf"(?<!\w)(?i:{between.join(map(_word_pattern, words))}(?!\w){closing})"
 
 
 def _word_pattern(word: str) -> str:
-    """Return a regular expression for a word or any of its synonyms: ``(?:cancer|carcinoma)(?:'?s)?`` for "cancer". A
-    possessive ending may be there or not: ``(?:Crohn)(?:'?s)?`` for "Crohn's" and "Crohn"."""
+    """Return a regular expression for a word or any of its synonyms, in singular, plural or possessive:
+    ``(?:cancer|carcinoma)(?:'?e?s)?`` for "cancer". "keratosis" has a Greek plural, "keratoses"."""
     bare = word.removesuffix("'s")
     # Also in British spelling: "oesophageal tumour".
-    spelt = "|".join(
-        re.sub("(?i)[ao]?e", "[ao]?e", re.escape(one)).replace("mor", "mou?r") for one in _list_synonyms(bare)
-    )
-    return f"(?:{spelt})(?:'?s)?"
-
-
-def _last_word_pattern(word: str) -> str:
-    """Return a regular expression for the last word of a name in singular or plural: ``(?:ulcer)(?:e?s)?`` for "ulcer".
-    "keratosis" has a Greek plural, "keratoses"."""
-    spelt = _word_pattern(singular(word)) + "(?:e?s)?"
-    return f"(?:{re.escape(word[:-2])}[ie]s|{spelt})" if _PATTERN.greek.search(word) else spelt
+    british = [re.sub("(?i)[ao]?e", "[ao]?e", re.escape(one)) for one in _list_synonyms(singular(bare))]
+    spelt = "|".join(british).replace("mor", "mou?r")
+    greek = f"{re.escape(bare[:-2])}[ie]s|" if _PATTERN.greek.search(bare) else ""
+    return f"(?:{greek}(?:{spelt})(?:'?e?s)?)"
 
 
 def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
@@ -224,7 +216,8 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
             shortened = [[*words[:i], *words[i + 1 :]] for i in range(len(words) - 1)]
             expressions += [rf"(?i:{'[ -]'.join(map(_inflected_pattern, rest))})" for rest in shortened]
         # "Infarction of the myocardial wall" for "Acute myocardial infarction". Five words have too many orders.
-        telling = _telling_words(words)
+        # Words that give the diagnosis away, neither general nor qualifiers: "Crohn" of "Severe Crohn's disease".
+        telling = list(dict.fromkeys(word for word in words if len(word) > 4 and word.casefold() not in _TOO_GENERAL))
         orders = itertools.permutations(map(_inflected_pattern, telling)) if len(telling) <= 4 else ()
         expressions += [f"(?i:{_UP_TO_THREE_WORDS.join(order)})" for order in orders if order]
         # "Pancreatitis" for "Gallstone pancreatitis", but no change of a tissue ("fibrosis"), which many diseases have.
@@ -233,26 +226,15 @@ def _loose_pattern(diagnosis: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(expressions))})" if expressions else _NOTHING)
 
 
-def _telling_words(words: Sequence[str]) -> list[str]:
-    """Return the words of a name that give the diagnosis away: "Crohn" of "Severe Crohn's disease". They have more than
-    four letters and are neither general words nor qualifiers."""
-    telling = [word for word in words if len(word) > 4 and word.casefold() not in _TOO_GENERAL]
-    return list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in telling))
-
-
 def _inflected_pattern(word: str) -> str:
-    """Return a regular expression for a word in singular, plural or possessive: "ulcer", "ulcers", "Crohn's"."""
-    is_greek = _PATTERN.greek.search(word)  # "keratosis", "keratoses"
-    spelt = f"{word[:-2]}[ie]s" if is_greek else rf"{re.escape(singular(word))}(?:['’]?e?s)?"
-    return rf"{spelt}(?!\w)"
+    """Return a regular expression for a whole word in singular, plural or possessive: "ulcer", "ulcers", "Crohn's"."""
+    return rf"{_word_pattern(word)}(?!\w)"
 
 
 def mask(text: str, mentions_found: Iterable[Mention]) -> str:
     """Return the text with each of ``mentions_found``, places in this text, replaced by ``___`` (:data:`BLANK`)."""
-    # From the end of the text, so that the positions of the others stay.
-    for mention in sorted(mentions_found, key=lambda mention: mention.start, reverse=True):
-        text = text[: mention.start] + BLANK + text[mention.end :]
-    return text
+    spans = sorted((mention.start, mention.end) for mention in mentions_found)
+    return BLANK.join(text[start:end] for start, end in spans_between(text, spans))
 
 
 def _is_false_friend(text: str, start: int, end: int) -> bool:

@@ -129,17 +129,15 @@ class Import:
         return {visible(key): text for key, text in texts.items() if key not in remarks | absent}
 
 
-def make_drafts(
-    cases: Iterable[Callable[[], Element]], make_draft: Callable[[Element], Draft | None]
-) -> Iterator[Draft]:
+def make_drafts(cases: Iterable[Callable[[], Element]], make: Callable[[Element], Draft | None]) -> Iterator[Draft]:
     """Make the draft of each case, which a function of ``cases`` reads. A case that cannot be read gets a draft that is
-    dropped, one for which ``make_draft`` returns None gets none. Raises the first IngestError where most cannot be
-    read: then the file is of another kind."""
+    dropped, one for which ``make`` returns None gets none. Raises the first IngestError where most cannot be read: then
+    the file is of another kind."""
     errors: list[IngestError] = []
     number = 0
     for number, read_case in enumerate(cases, 1):
         try:
-            draft = make_draft(read_case())
+            draft = make(read_case())
         except IngestError as error:
             errors.append(error)
             where = str(error.without_text()).removeprefix(f"{error.path.parent}/")

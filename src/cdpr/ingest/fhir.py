@@ -176,9 +176,11 @@ def _make_draft(case: _Case, source: FhirSource, attrition: Attrition) -> Draft:
     # A diagnosis without words is dropped by its code.
     diagnosis = (primary.display("code") or min(primary.codes("code"), default="")) if primary else ""
     if source.diagnosis_by_onset:
-        complaints = _without_diagnosis(complaints, diagnosis, attrition)
+        # Both without the kind that SNOMED CT adds: "Asthma (disorder)".
+        others = [one for one in complaints if _PATTERN.kind.sub("", one) != _PATTERN.kind.sub("", diagnosis)]
+        attrition.count("reasons of an encounter that are its diagnosis, left out", len(complaints) - len(others))
         types = (kind for encounter in case.encounters for kind in encounter.children("type"))
-        complaints = complaints or list(map(concept_display, types))  # such as "Encounter for symptom"
+        complaints = others or list(map(concept_display, types))  # such as "Encounter for symptom"
     # The sections of the summary, from coded resources.
     coded = {
         "Patient Information": patient_information(person.years, person.sex),
@@ -201,14 +203,6 @@ def _make_draft(case: _Case, source: FhirSource, attrition: Attrition) -> Draft:
         diagnosis=diagnosis,
         where=_describe(case),
     )
-
-
-def _without_diagnosis(complaints: Sequence[str], diagnosis: str, attrition: Attrition) -> list[str]:
-    """Return the complaints other than the diagnosis, which would give it away; those left out are counted."""
-    # Both without the kind that SNOMED CT adds: "Asthma (disorder)".
-    others = [one for one in complaints if _PATTERN.kind.sub("", one) != _PATTERN.kind.sub("", diagnosis)]
-    attrition.count("reasons of an encounter that are its diagnosis, left out", len(complaints) - len(others))
-    return others
 
 
 def _describe(case: _Case) -> str:

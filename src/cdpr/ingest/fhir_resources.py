@@ -97,6 +97,8 @@ class FhirElement(Element):
             # Of other bundles only one may have it: the pages of a query are bundles, which refer to one another.
             only = next(iter(known.values())) if len(known) == 1 else None
             if alias and (resource := known.get(bundle) or known.get("") or only):
+                while resource.successor:
+                    resource = resource.successor
                 return resource
         return None
 
@@ -113,9 +115,8 @@ class FhirElement(Element):
         header = Message()  # the parser of mail, for "text/plain; charset=latin1"
         header["Content-Type"] = content.text("contentType")
         kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
-        if kind not in (*_WORDS["plain"], *_WORDS["marked"]) or not (
-            content.text("contentType") and content.text("data")
-        ):
+        is_text = kind in (*_WORDS["plain"], *_WORDS["marked"]) and content.text("contentType")
+        if not (is_text and content.text("data")):
             return None
         try:
             data = base64.b64decode("".join(content.text("data").split()), validate=True)
@@ -183,7 +184,9 @@ class Export:
 class Resource(FhirElement):
     """A FHIR resource of the type ``kind``. It may refer to the resources of its own ``bundle``, to those outside of
     bundles, and to one that a single other bundle has. ``is_stu3``: it had element names of FHIR STU3, which were
-    replaced by those of R4."""
+    replaced by those of R4. ``successor``: the patient into whose record that of this patient was merged."""
+
+    successor: "Resource | None" = None
 
     def __init__(self, content: FhirElement, export: Export, bundle: str):
         """Make a resource of ``content``, the object with its elements. ``bundle`` is put before its identifier, which
@@ -271,26 +274,15 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
         attrition.warn(f"{lost:,} bundles are one page of a result whose next page is not here; export all pages")
     kept = [one for one in export.resources if f"{one.kind}/{one.text('id')}" not in addresses["DELETE"]]
     attrition.count("resources that were deleted", len(export.resources) - len(kept))
-    merged = _merged_patients(kept)
-    for known in export.by_reference.values() if merged else ():
-        known.update({bundle: merged.get(one, one) for bundle, one in known.items()})  # type: ignore[arg-type]
-    attrition.count("patients that were merged into another", len(merged))
-    return [one for one in kept if one not in merged]
-
-
-def _merged_patients(resources: Iterable[Resource]) -> dict[Resource, Resource]:
-    """Return for each patient whose record was merged into that of another, by ``Patient.link`` of either, this
-    other."""
-    merged: dict[Resource, Resource] = {}
-    for patient in of_kind(resources, "Patient"):
+    # The record of a patient may have been merged into that of another, as the link of either says.
+    for patient in of_kind(kept, "Patient"):
         for link in patient.children("link"):
             other, kind = link.child("other").resolve(), link.text("type")
-            old, new = (patient, other) if kind == "replaced-by" else (other, patient)
-            if kind in ("replaced-by", "replaces") and old and new and old is not new and merged.get(new) is not old:
-                merged[old] = new
-    for old in merged:  # into one that was merged too
-        merged[old] = merged.get(merged[old], merged[old])
-    return merged
+            if other and not (other is patient or patient.successor) and kind in ("replaced-by", "replaces"):
+                old, new = (patient, other) if kind == "replaced-by" else (other, patient)
+                old.successor = new
+    attrition.count("patients that were merged into another", sum(one.successor is not None for one in kept))
+    return [one for one in kept if one.successor is None]
 
 
 def _files_below(path: Path) -> list[Path]:

@@ -265,9 +265,7 @@ def read_value(content: FhirElement) -> tuple[str, str] | None:
     if span := content.child("valueRange"):
         parts = [span.child(name).number("value") for name in ("low", "high")]
         return ("-".join(filter(None, parts)), span.child("low").text("unit")) if any(parts) else None
-    if (flag := content.value.get("valueBoolean")) is not None:
-        if not isinstance(flag, bool):
-            raise content.error("valueBoolean", f"expected true or false, found {type(flag).__name__}")
+    if (flag := content.typed("valueBoolean", bool, "true or false", None)) is not None:
         return ("yes" if flag else "no", "")
     # All other types are text.
     coded = concept_display(content.child("valueCodeableConcept")) or content.child("valueCoding").text("display")

@@ -11,7 +11,6 @@ import functools
 import gzip
 import hashlib
 import io
-import itertools
 import json
 import lzma
 import re
@@ -38,7 +37,7 @@ _FILES = (("data",), ("content",))  # the names of whole files in base64, as FHI
 NOT_PERMITTED = ("may not be read by this user", "ask its owner, or see to its permissions")
 _MOST_PACKINGS = 4  # compressions and archives around one file
 _SAMPLE = 9  # first lines of a file that show whether each is an object
-_GAP = re.compile(r"[\s,]*")  # between the items of a list
+_GAP = re.compile(r"(?=[^\s,])")  # the first character behind white space and commas
 _QUOTED, _NUMBER = patterns("flat_files").quoted, patterns("flat_files").number  # text in quotes, as repr writes it
 
 
@@ -205,14 +204,14 @@ def parse_json(path: Path, text: str, line: int = 1, place: str = "") -> Any:
     def error_at(problem: str, field: str | None = None, at: int = line) -> IngestError:
         """Make the error about a ``problem`` in the JSON text, at the line ``at`` and in the ``field``, if any."""
         remedy = "repair the file or export it again (JSON Lines: one object a line)"
-        return IngestError(path, problem, remedy, line=at, field=field)
+        return IngestError(path, problem, remedy, line=None if place else at, field=field or place or None)
 
     def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Make a dictionary of the ``pairs`` of a JSON object; raises IngestError for a name that occurs twice."""
         content = {visible(name): value for name, value in pairs}
         if len(content) < len(pairs):
             names = [visible(name) for name, _ in pairs]
-            raise error_at("stands twice in one object", quoted(max(names, key=names.count)))
+            raise error_at("stands twice in one object", place + quoted(max(names, key=names.count)))
         return content
 
     def refuse_constant(name: str) -> NoReturn:
@@ -272,26 +271,22 @@ class Element:
         """
         text = repair(read_text(path).replace("\ufeff", ""))  # also within the file, where several were joined
 
-        def parse(part: str, line: int, place: str = "", named: int | None = None) -> Self:
-            """Parse a ``part`` of the text, which begins at ``line``; its messages have the ``place`` or the line
-            ``named``."""
-            return cls(parse_json(path, part, line, place), path, named, place)
+        def parse(part: str, line: int | None = None, place: str = "") -> Self:
+            """Parse a ``part`` of the text, which begins at ``line``, or at ``place`` of the whole."""
+            return cls(parse_json(path, part, line or 1, place), path, line, place)
 
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         objects = [isinstance(_lenient_json(line), dict) for _, line in lines[:_SAMPLE]]
         if len(lines) > 1 and 2 * sum(objects) >= len(objects):
-            yield from (functools.partial(parse, part, number, named=number) for number, part in lines)
+            yield from (functools.partial(parse, part, number) for number, part in lines)
         elif isinstance(_lenient_json(text), list):
-            end, line, counted = text.index("[") + 1, 1, 0
-            for index in itertools.count():
-                start = _GAP.match(text, end).end()  # type: ignore[union-attr]
-                if text[start] == "]":
-                    break
-                line, counted = line + text.count("\n", counted, start), start
+            start, index = _GAP.search(text, text.index("[") + 1).end(), 0
+            while text[start] != "]":
                 _, end = json.JSONDecoder().raw_decode(text, start)
-                yield functools.partial(parse, text[start:end], line, f"[{index}]")
+                yield functools.partial(parse, text[start:end], None, f"[{index}]")
+                start, index = _GAP.search(text, end).end(), index + 1
         else:
-            yield functools.partial(parse, text, 1)
+            yield functools.partial(parse, text)
 
     def __bool__(self) -> bool:
         """Whether the object has any content: an absent value, which is read as an empty object, is False."""
@@ -303,14 +298,14 @@ class Element:
 
     def text(self, name: str) -> str:
         """Return the string ``name`` without spaces around it; empty where it is absent."""
-        return self._read_typed(name, str, "text", "").strip()
+        return self.typed(name, str, "text", "").strip()
 
     def number(self, name: str) -> str:
         """Return the number ``name`` as text, without an exponent; empty where it is absent. A number that a tool
         wrote as text counts as one."""
         value = self.value.get(name)
         if not (isinstance(value, str) and _NUMBER.fullmatch(value)):
-            value = self._read_typed(name, (int, float), "a number", "")
+            value = self.typed(name, (int, float), "a number", "")
         return f"{Decimal(str(value)):f}" if value != "" else ""
 
     def child(self, name: str, required: bool = False) -> Self:
@@ -318,11 +313,11 @@ class Element:
         raised."""
         if required and self.value.get(name) is None:
             raise self.error(name, "expected an object of this name")
-        return self._make_element(name, self._read_typed(name, Mapping, "an object", {}))
+        return self._make_element(name, self.typed(name, Mapping, "an object", {}))
 
     def children(self, name: str) -> list[Self]:
         """Return the objects in the list ``name``; empty where it is absent."""
-        values = self._read_typed(name, list, "a list", [])
+        values = self.typed(name, list, "a list", [])
         return [self._make_element(f"{name}[{index}]", value) for index, value in enumerate(values)]
 
     def _make_element(self, name: str, value: Any) -> Self:
@@ -333,7 +328,7 @@ class Element:
         """Return the names that lead to the value ``name`` of this element, for messages: ``entry[0].resource``."""
         return f"{self.place}.{name}".strip(".")
 
-    def _read_typed(self, name: str, kind: Any, kind_name: str, default: Any) -> Any:
+    def typed(self, name: str, kind: Any, kind_name: str, default: Any) -> Any:
         """Return the value of ``name``; ``default`` where it is absent or null. Raises IngestError for a value that is
         not of the type ``kind``, which the message calls ``kind_name``."""
         value = self.value.get(name)

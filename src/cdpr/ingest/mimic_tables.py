@@ -91,9 +91,8 @@ class Tables:
             raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
         self.paths[name] = files[0] if len(files) == 1 else files[0].parent
         self._parts[name] = {file: f"FROM {self._query_of(file, name, columns)}" for file in files}
-        self.connection.execute(
-            f"CREATE VIEW {name.split('/')[-1]} AS {' UNION ALL '.join(self._parts[name].values())}"
-        )
+        parts = " UNION ALL ".join(self._parts[name].values())
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS {parts}")
 
     def _file_with(self, name: str, column: str, value: str | None) -> Path:
         """Return the file of the table ``name`` that has a ``value`` in a column; all its files, their folder, where

@@ -11,8 +11,6 @@ from .texts import LONGEST_NAME, one_line, patterns, phrases, visible
 
 _WORDS, _PATTERN = phrases("names"), patterns("names")
 ANY_LABEL = "*"  # in panels.csv: any analyte of a fluid that no other row names
-# Rules such as "computed tomography" to "CT".
-_SHORTENINGS = [(long, short) for short, long in _WORDS["long"].items()]
 
 
 def exam_key(name: str) -> str:
@@ -95,11 +93,7 @@ def usual_name(name: str) -> str:
     """Return the name of an imaging study in the usual order of words, without a side. ``Radiograph of the left knee``
     becomes ``Knee X-ray``, ``computed tomography scan of the chest`` becomes ``CT chest``. Other names keep their
     words."""
-    usual = _PATTERN.side.sub("", rewrite(_PATTERN.xray.sub("X-ray", name), _SHORTENINGS))
-    if match := _PATTERN.part_first.fullmatch(usual):  # "X-ray of the knee" becomes "knee X-ray"
-        usual = f"{match[2]} {match[1]}"
-    elif match := _PATTERN.part_last.fullmatch(usual):  # "CT scan of the chest" becomes "CT chest"
-        usual = f"{match[1]} {match[2]}"
+    usual = rewrite(name, _WORDS["usual"])
     return usual[:1].upper() + usual[1:]
 
 
