@@ -630,8 +630,11 @@ def test_a_patient_merged_into_another_is_one_with_it(tmp_path, holder, target, 
 
 def test_xml_is_named_for_what_it_is(tmp_path):
     for text, said in (
-        ('<?xml version="1.0"?>\n<ClinicalDocument xmlns="urn:hl7-org:v3"/>', "not JSON but XML of C-CDA"),
-        ("<!-- x --><Bundle/>", "not JSON but XML, which is not read \\(<Bundle>\\)"),
+        (
+            '<?xml version="1.0"?>\n<ClinicalDocument xmlns="urn:hl7-org:v3"/>',
+            "not JSON but XML, such as C-CDA, which is not read: <ClinicalDocument>",
+        ),
+        ("<!-- x --><Bundle/>", "which is not read: <Bundle>"),
     ):
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(IngestError, match=said):

@@ -7,24 +7,22 @@ as other hospitals print them, ``Serum sodium 128 mmol/L (135-145); ...``, are r
 
 import math
 import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_RESULT_FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Comments")
+_WRITTEN = ("Value", "Units", "Reference Range", "Flag", "Comments")  # fields of a result
 # "Sodium: Value: 128", "Units: mmol/L"
-_SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_RESULT_FIELDS) + r"): (?P<text>.*)$")
+_SEGMENT = re.compile(
+    r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(("Numeric Value", *_WRITTEN)) + r"): (?P<text>.*)$"
+)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _LIST_ITEM = re.compile(  # "Serum sodium 128 mmol/L (135-145)"
     r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?"
     r"\((?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)\)"
 )
-_SUPERSCRIPT = re.compile("[⁺⁻⁰¹²³⁴-⁹]+")
-# "12.5", ">5.0 mg/dL", "15 x10^9/L" (whose power belongs to the unit), "3.2 x 10^5", "10^5 CFU/mL".
+# "12.5", ">5.0 mg/dL", "15 x10^9/L" (a power that belongs to the unit), but no titre, ratio, range, fraction or power.
 _QUANTITY = re.compile(
-    r"\s*[<>≤≥~≈=]*\s*(?:(?P<number>{number}(?:[eE][-+]?\d+)?)(?:\s*[x×*·]\s*10\^\d+(?=\s*/))?"
-    r"|(?:(?P<factor>{number})\s*[x×*·]\s*)?10\^(?P<power>[-+]?\d+))"
-    r"[^\d:^+½⅓⅔¼¾⅛×–-]*".replace("{number}", _NUMBER.pattern)  # behind it no titre, ratio, range or fraction
+    r"\s*[<>≤≥~≈=]*\s*([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?:\s*[x×*·]\s*10\^?[\d⁴-⁹]+(?=\s*/))?[^\d:^+½⅓⅔¼¾⅛⁰¹²³⁴-⁹⁻×–-]*"
 )
 _NEGATIVE_WORDS = {"NEG", "NEG.", "NEGATIVE", "NONE"}
 
@@ -44,12 +42,10 @@ class Analyte:
 
     @property
     def number(self) -> float | None:
-        """The value as a number (``">5.0"`` gives 5.0, ``"10⁵"`` 100,000), or without a value the first clause of the
-        comment; None where there is none, and for what is no single one (``"1:160"``, ``"3-5"``, ``"2+"``)."""
-        text = self.value or re.split(r"[.,;](?:\s|$)", self.comments or "")[0]
-        plain = _SUPERSCRIPT.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]), text).replace("−", "-")
-        match = _QUANTITY.fullmatch(plain)
-        return float(match["number"] or f"{match['factor'] or 1}e{match['power']}") if match else None
+        """The value as a number (``">5.0"`` gives 5.0), or without a value the first clause of the comment; None where
+        there is none, and for what is no single one (``"1:160"``, ``"3-5"``, ``"10⁵"``, ``"2+"``)."""
+        match = _QUANTITY.fullmatch(self.value or re.split(r"[.,;](?:\s|$)", self.comments or "")[0])
+        return float(match[1]) if match else None
 
     @property
     def level(self) -> str | None:
@@ -85,13 +81,9 @@ def format_analytes(analytes: Iterable[Analyte]) -> str:
     parts = []
     for analyte in analytes:
         bounded = analyte.low is not None and analyte.high is not None
-        fields = {
-            "Value": analyte.value,
-            "Units": analyte.units,
-            "Reference Range": f"{analyte.low}--{analyte.high}" if bounded else None,
-            "Flag": analyte.flag,
-            "Comments": analyte.comments and analyte.comments.replace("; ", ", "),
-        }
+        reference = f"{analyte.low}--{analyte.high}" if bounded else None
+        comments = analyte.comments and analyte.comments.replace("; ", ", ")
+        fields = dict(zip(_WRITTEN, (analyte.value, analyte.units, reference, analyte.flag, comments), strict=True))
         if text_of_fields := "; ".join(f"{name}: {text}" for name, text in fields.items() if text):
             parts.append(f"{analyte.label}: {text_of_fields}")
     return "; ".join(parts)
@@ -109,7 +101,14 @@ def parse_analytes(text: str) -> list[Analyte]:
             continue  # not a field, but the rest of a field whose text has a semicolon
         if match["label"] is not None or not analytes:
             analytes.append({"label": match["label"] or ""})
-        _read_field(analytes[-1], match["field"], match["text"].strip())
+        fields, name, field_text = analytes[-1], match["field"], match["text"].strip()
+        low, _, high = field_text.partition("--")
+        if name in ("Value", "Numeric Value"):  # of several values the first is kept
+            fields.setdefault("value", field_text)
+        elif name != "Reference Range":
+            fields[name.lower()] = field_text
+        elif _NUMBER.fullmatch(low) and _NUMBER.fullmatch(high):
+            fields["low"], fields["high"] = float(low), float(high)
     return [Analyte(**fields) for fields in analytes]
 
 
@@ -117,20 +116,5 @@ def _parse_list(text: str) -> list[Analyte]:
     """Read the analytes in a list such as ``Serum sodium 128 mmol/L (135-145); ...``. Returns an empty list where any
     part has another form."""
     matches = [_LIST_ITEM.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
-    parts = [match.groups() for match in matches if match]
-    if len(parts) < len(matches):
-        return []
+    parts = [match.groups() for match in matches if match] if all(matches) else []
     return [Analyte(label, value, units or None, float(low), float(high)) for label, value, units, low, high in parts]
-
-
-def _read_field(fields: dict, name: str, text: str) -> None:
-    """Add the field ``name`` (``Value``, ``Units``, ...) with its ``text`` to ``fields``, the arguments of an
-    ``Analyte``. A reference range becomes ``low`` and ``high``. Of several values the first is kept."""
-    if name in ("Value", "Numeric Value"):
-        fields.setdefault("value", text)
-    elif name == "Reference Range":
-        low, _, high = text.partition("--")
-        if _NUMBER.fullmatch(low) and _NUMBER.fullmatch(high):
-            fields["low"], fields["high"] = float(low), float(high)
-    else:
-        fields[name.lower()] = text

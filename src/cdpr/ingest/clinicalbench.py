@@ -6,9 +6,7 @@ under "Auxiliary Examination", is left out, because it repeats the results that 
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..cases import CaseRecord, meaning, modality
@@ -51,35 +49,27 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
     # The licence is that of the published cases, not of other data sets in their format.
     if source.path is not None and dataset == "clinicalbench":
         work.attrition.warnings.append(NOTICE)
-    yield from work.records(_list_drafts(files, source.language, work.attrition))
-    # No case was read, although some in another language were counted.
-    if not work.attrition.read and work.attrition.events:
-        raise IngestError(work.path, f"no case in the language {source.language}", f"set data.{dataset}.language")
-
-
-def _list_drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> list[Draft]:
-    """List the drafts of all cases in a language (``en``, ``zh`` or ``both``). Cases in another one are counted.
-    Different cases with one number are rejected."""
-    cases_by_id: dict[str, list[Any]] = defaultdict(list)
+    cases_by_id: dict[str, Any] = {}
 
     def make_draft(case: Element) -> Draft | None:
-        """Make the draft of a case; None for one in another language."""
+        """Make the draft of a case; None for one in another language. Of different cases with one number the first
+        counts."""
         unknown_fields = set(case.value).difference(_WORDS["fields"], _BLOCKS)
-        attrition.count("fields that the format does not know", len(unknown_fields))
+        work.attrition.count("fields that the format does not know", len(unknown_fields))
         language = _language_of(case)
-        if language not in (("en", "zh") if asked_language == "both" else (asked_language,)):
-            attrition.count(f"cases in another language ({language})")
+        if language not in (("en", "zh") if source.language == "both" else (source.language,)):
+            work.attrition.count(f"cases in another language ({language})")
             return None
-        draft = _make_draft(case, language, attrition)
-        cases_by_id[draft.note_id].append(case.value)
+        draft = _make_draft(case, language, work.attrition)
+        if cases_by_id.setdefault(draft.note_id, case.value) != case.value:
+            draft.rejected = "note_id missing or repeated"
         return draft
 
     cases = (case for file in files for case in Element.read_file(file, repair_backslashes))
-    drafts = list(make_drafts(cases, make_draft))
-    for draft in drafts:
-        if any(value != cases_by_id[draft.note_id][0] for value in cases_by_id[draft.note_id]):
-            draft.rejected = "note_id missing or repeated"
-    return drafts
+    yield from work.records(make_drafts(cases, make_draft))
+    # No case was read, although some in another language were counted.
+    if not work.attrition.read and work.attrition.events:
+        raise IngestError(work.path, f"no case in the language {source.language}", f"set data.{dataset}.language")
 
 
 def _language_of(case: Element) -> str:

@@ -15,6 +15,7 @@ from .texts import CHINESE, one_line, patterns, phrases, says_something, spans_b
 BLANK = "___"  # replaces a masked name, as in notes that are de-identified
 _WORDS, _PATTERN = phrases("diagnosis_names"), patterns("diagnosis_names")
 TEST = _PATTERN.test  # words after the name of a disease that make it the name of a test: "hepatitis antibody"
+OWN = _PATTERN.own  # words before the name of a disease that say that the patient has it, also in a family history
 _TOO_GENERAL = frozenset([*_WORDS["too_general"], *_WORDS["general"]])  # words that give no diagnosis away: "disease"
 _NOTHING = r"(?!)"  # matches no text
 _MARKED = re.compile("[\u00c0-\u024f\u1e00-\u1eff‘’ʼ´`′]")  # letters with accents, and marks used as apostrophes
@@ -99,14 +100,12 @@ def _without_qualifiers(name: str) -> str:
 def _diseases_within(phrase: str) -> Iterator[str]:
     """Yield the known diseases with which a phrase begins or ends, in whole words. A name of up to three letters must
     be in capitals."""
-    words = phrase.split()
-    beginnings = {(0, end) for end in range(1, len(words) + 1)}
-    endings = {(start, len(words)) for start in range(len(words))}
-    for start, end in sorted(beginnings | endings):
-        part = " ".join(words[start:end])
-        position = len(" ".join([*words[:start], ""]))  # where the part begins in the phrase
+    words = list(re.finditer(r"\S+", phrase))
+    parts = [(a, b) for a in words for b in words if a.start() < b.end() and (a is words[0] or b is words[-1])]
+    for start, end in ((first.start(), last.end()) for first, last in parts):
+        part = phrase[start:end]
         is_known = (len(part) > 3 or part.isupper()) and _lookup_form(part) in _diseases_by_spelling()
-        if is_known and not _is_false_friend(phrase, position, position + len(part)):
+        if is_known and not _is_false_friend(phrase, start, end):
             yield part
 
 

@@ -78,7 +78,9 @@ def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_C
     for case in cases:
         by_patient[case.patient].append(case)
     named_diagnoses = {_find_condition(entry) for one in by_encounter for entry in one.children("diagnosis")}
-    replaced = set(_list_replaced(everything))
+    # Notes that a later one says to replace, whatever their own state is.
+    later = [entry for one in everything for entry in one.children("relatesTo") if "replaces" in entry.codes("code")]
+    replaced = {entry.child(name).resolve() for entry in later for name in ("target", "targetReference")}
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
@@ -131,13 +133,6 @@ def _is_withdrawn(resource: Resource) -> bool:
     states = {resource.text("status"), resource.text("docStatus"), *resource.codes("verificationStatus")}
     is_result = resource.kind in _RESULT_KINDS and not _is_note(resource)
     return not is_result and not states.isdisjoint(_WORDS["withdrawn"])
-
-
-def _list_replaced(resources: Iterable[Resource]) -> Iterator[Resource | None]:
-    """Yield the notes that a later one of ``resources`` says to replace, whatever their own state is."""
-    for entry in (entry for resource in resources for entry in resource.children("relatesTo")):
-        if "replaces" in entry.codes("code"):
-            yield from (entry.child(name).resolve() for name in ("target", "targetReference"))
 
 
 def _patient_of(resource: Resource) -> Resource | None:

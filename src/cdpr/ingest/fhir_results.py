@@ -86,25 +86,23 @@ class _Collector:
         if says_something(conclusion) and not any(conclusion in part for part in parts):
             parts.append(f"Impression: {conclusion}")
         text = " ".join(filter(says_something, parts))
-        if text and says_something(name):
-            self._add_text(name, text)
-        elif not report.children("result"):
-            self.attrition.count("reports without a name" if text else "reports without a result")
+        if text or not report.children("result"):
+            self._add_text(name, text, "reports")
 
     def add_procedure(self, procedure: Resource) -> None:
         """Add what a procedure found. Most procedures are treatments, which found nothing; these are counted."""
         texts = [procedure.display("outcome"), *(note.text("text") for note in procedure.children("note"))]
-        text, name = " ".join(filter(says_something, map(one_line, texts))), _code_name(procedure)
-        if text and says_something(name):
-            self._add_text(name, text)
-        else:
-            self.attrition.count("procedures without a result")
+        text = " ".join(filter(says_something, map(one_line, texts)))
+        self._add_text(_code_name(procedure), text, "procedures")
 
-    def _add_text(self, name: str, text: str) -> None:
+    def _add_text(self, name: str, text: str, what: str) -> None:
         """Add a text to the examination that ``name`` means. The name is written before it where it says more than the
-        key of the examination: a side, a part of the body."""
+        key of the examination: a side, a part of the body. ``what`` has no text or no name is counted."""
         key = _vocabulary_name(name)
-        self.workup.add(key, text if covers(key, name) else f"{name}: {text}")
+        if text and says_something(name):
+            self.workup.add(key, text if covers(key, name) else f"{name}: {text}")
+        else:
+            self.attrition.count(f"{what} without a {'name' if text else 'result'}")
 
 
 def collect_results(resources: Sequence[Resource], person: Person, attrition: Attrition) -> tuple[Texts, list[str]]:

@@ -36,7 +36,6 @@ _FILES = (("data",), ("content",))  # the names of whole files in base64, as FHI
 # What is wrong with a file or folder that this user is not allowed to read, and what to do about it.
 NOT_PERMITTED = ("may not be read by this user", "ask its owner, or see to its permissions")
 _MOST_PACKINGS = 4  # compressions and archives around one file
-_SAMPLE = 9  # first lines of a file that show whether each is an object
 _GAP = re.compile(r"(?=[^\s,])")  # the first character behind white space and commas
 _QUOTED, _NUMBER = patterns("flat_files").quoted, patterns("flat_files").number  # text in quotes, as repr writes it
 
@@ -234,8 +233,7 @@ def parse_json(path: Path, text: str, line: int = 1, place: str = "") -> Any:
         return make_visible(json.loads(text, object_pairs_hook=to_object, parse_constant=refuse_constant))
     except json.JSONDecodeError as error:
         if root := re.match(r"\s*(?:<[?!][^<>]*>\s*)*<(?:\w+:)?(\w+)", text):
-            kind = " of C-CDA" if root[1] == "ClinicalDocument" else ""
-            raise error_at(f"not JSON but XML{kind}, which is not read (<{root[1][:40]}>)") from error
+            raise error_at(f"not JSON but XML, such as C-CDA, which is not read: <{root[1][:40]}>") from error
         # Text in quotes may be withheld, so "Expecting ',' delimiter" becomes "Expecting a comma as delimiter".
         reason = error.msg.replace("','", "a comma as").replace("':'", "a colon as")
         raise error_at(f"not JSON at column {error.colno} ({reason})", at=line + error.lineno - 1) from error
@@ -276,10 +274,10 @@ class Element:
             return cls(parse_json(path, part, line or 1, place), path, line, place)
 
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        objects = [isinstance(_lenient_json(line), dict) for _, line in lines[:_SAMPLE]]
-        if len(lines) > 1 and 2 * sum(objects) >= len(objects):
+        whole = _lenient_json(text)
+        if whole is None and any(isinstance(_lenient_json(line), dict) for _, line in lines[:2]):
             yield from (functools.partial(parse, part, number) for number, part in lines)
-        elif isinstance(_lenient_json(text), list):
+        elif isinstance(whole, list):
             start, index = _GAP.search(text, text.index("[") + 1).end(), 0
             while text[start] != "]":
                 _, end = json.JSONDecoder().raw_decode(text, start)

@@ -12,7 +12,7 @@ from ..cases import PHYSICAL_SUFFIX, examinations, meaning
 from ..cases.patterns import Patterns, compiled
 from ..settings.datasets import Leaks
 from .attrition import Attrition
-from .diagnosis_names import TEST, Mention, mask, mentions
+from .diagnosis_names import OWN, TEST, Mention, mask, mentions
 from .texts import LONG_CLAUSE, patterns, phrases, says_something, spans_between
 
 STRICT = Leaks.model_validate(phrases("leaks")["strict"])
@@ -56,11 +56,10 @@ def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tup
     """Find the sections of a history that name the diagnosis, as one of the patient or of a relative. Yields for each
     (section, kind of leak, what the settings say to do: ``drop``, ``mask`` or ``keep``, mentions of the diagnosis)."""
     for section in (*_PAST, _FAMILY, *_PRESENT):
-        named = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
-        # In the family history only what is said of the patient ("the patient has gout").
-        own = [_PATTERN.own.search(history[section][: mention.start]) for mention in named]
+        text = history.get(section, "")
+        named = mentions(text, diagnosis, leaks.names == "loose")
         of_patient = [
-            one for one, is_own in zip(named, own, strict=True) if not one.relative and (section != _FAMILY or is_own)
+            one for one in named if OWN.search(text, 0, one.start) or not (one.relative or section == _FAMILY)
         ]
         of_relatives = [mention for mention in named if mention not in of_patient]
         if of_patient and section in _PAST:

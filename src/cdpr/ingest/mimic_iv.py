@@ -26,13 +26,13 @@ from ..settings.datasets import MimicSource
 from .attrition import Attrition
 from .draft import CUT, Draft, Import, patient_information
 from .mimic_tables import OLDEST, QUERIES, Tables, statement
-from .names import ANY_LABEL, exam_key, panels, without_semicolons
+from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, outline, parse_discharge_note, report_text
-from .texts import is_absent, one_line, phrases, says_something
+from .texts import one_line, phrases, says_something
 
 _log = logging.getLogger(__name__)
 _WORDS = phrases("mimic_iv")
-_CANCELLED, _ADDENDUM = (re.compile(_WORDS[name], re.IGNORECASE) for name in ("cancelled", "addendum"))
+_ADDENDUM = re.compile(_WORDS["addendum"], re.IGNORECASE)
 CHUNK = 500  # notes that are read at a time
 Row = Any  # a named tuple with the columns of a query of mimic_queries.yaml
 # Rows from which results are made, by the query that reads them (``laboratory_of``, ``microbiology_of``,
@@ -176,7 +176,7 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
     cultures or reports with one name the first is used, and the others are counted."""
     analytes: dict[str, list[Analyte]] = {}
     for row in events["laboratory_of"].get(case, ()):
-        analytes.setdefault(exam_key(row.exam), []).append(_make_analyte(row))
+        analytes.setdefault(exam_key(row.exam), []).append(Analyte(*row[2:]))
     results = {key: format_analytes(measured) for key, measured in analytes.items()}
     cultures = _microbiology_results(events["microbiology_of"].get(case, ()), attrition)
     reports = _radiology_results(events["radiology_of"].get(case, ()), attrition)
@@ -188,45 +188,22 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
     return results
 
 
-def _make_analyte(row: Row) -> Analyte:
-    """Make an analyte of a laboratory row. The blanks of de-identification (``___``) are left out of its comment."""
-    comments = one_line(row.comments.replace("___", "")) if row.comments else None
-    value = without_semicolons(row.value) if row.value else None
-    return Analyte(without_semicolons(row.label), value, row.units, row.low, row.high, row.flag, comments)
-
-
 def _microbiology_results(rows: Iterable[Row], attrition: Attrition) -> Iterator[_NamedResult]:
     """Yield the result of each culture or other microbiological test, as :data:`_NamedResult`. Rows of one time, test
     and specimen are one test, so that the bottles of one blood draw are one culture. Cancelled tests are left out and
     counted."""
-    for (time, test, specimen), group in groupby(rows, key=attrgetter("time", "test_name", "spec_type_desc")):
+    for (time, test, _), group in groupby(rows, key=attrgetter("time", "test_name", "spec_type_desc")):
         test_rows = list(group)
         if time is None or test is None:
             missing = "readable time" if time is None else "test name"
             attrition.count(f"microbiology rows without a {missing}", len(test_rows))
             continue
-        done = [row for row in test_rows if not (_is_cancelled(row.org_name) or _is_cancelled(row.comments))]
+        done = [row for row in test_rows if not row.cancelled]
         attrition.count("microbiology rows of cancelled tests", len(test_rows) - len(done))
         if text := _culture_text(done):
-            yield [_with_specimen(test, specimen)], text, len(done)
+            yield [test_rows[0].name], text, len(done)
         elif done:
             attrition.count("microbiology rows without a result", len(done))
-
-
-def _is_cancelled(text: str | None) -> bool:
-    """Whether a text says that a test was cancelled or has no result; False for an empty text."""
-    return bool(text and says_something(text) and (is_absent(text) or _CANCELLED.match(text)))
-
-
-def _with_specimen(test: str, specimen: str | None) -> str:
-    """Return the name of a test, with its specimen in brackets where the name does not say it and the test is done on
-    several specimens: ``GRAM STAIN (Sputum)``."""
-    specimen_name = one_line((specimen or "").partition(";")[0])  # without remarks after a semicolon
-    specimen_words, test_words = (set(re.findall(r"[A-Z]{3,}", text.upper())) for text in (specimen_name, test))
-    if not specimen_words or specimen_words & test_words or test.upper() not in _WORDS["any_specimen"]:
-        return test
-    is_abbreviation = len(specimen_name) <= len("CSF")
-    return f"{test} ({specimen_name if is_abbreviation else specimen_name.capitalize()})"
 
 
 def _culture_text(rows: Sequence[Row]) -> str:

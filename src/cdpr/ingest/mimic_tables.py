@@ -62,7 +62,7 @@ class Tables:
         self.connection.execute("SET enable_progress_bar = false; SET TimeZone = 'UTC'")
         self.connection.create_function("is_absent", is_absent, ["VARCHAR"], "BOOLEAN")
         doubtful = _write_literal(patterns("texts").doubtful.pattern)
-        for macro in ("unzoned", "moment", "blank", "finite"):
+        for macro in ("unzoned", "moment", "blank", "one_line", "plain", "cancelled", "finite"):
             self.connection.execute(QUERIES[macro].replace("{doubtful}", doubtful))
         self.paths: dict[str, Path] = {}  # by the names of the tables: file, or folder of parts
         self._parts: dict[str, dict[Path, str]] = {}  # by the names of the tables: a query for each file

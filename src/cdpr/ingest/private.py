@@ -165,19 +165,18 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
         if number in numbers:
             remedy = FORMAT["rules"]["case_id"]["empty"]  # give every case a number of its own
             export.problems.append(row.error("case_id", f"{quoted(number)} stands twice", remedy))
-        if not number or number in numbers:
-            continue
-        numbers.add(number)
-        history = {name: row.text(column) for column, name in FORMAT["history"].items()}
-        person = patient_information(int(age) if age else None, FORMAT["sexes"].get(sex.casefold(), ""))
-        yield Draft(
-            note_id=number,
-            subject_key=row.text("patient_id"),
-            history={"Patient Information": person} | history,
-            results=workups[number].results(),
-            diagnosis=one_line(row.text("discharge_diagnosis")),
-            where=f"{row.path.name}, line {row.line}",
-        )
+        elif number:
+            numbers.add(number)
+            history = {name: row.text(column) for column, name in FORMAT["history"].items()}
+            person = patient_information(int(age) if age else None, FORMAT["sexes"].get(sex.casefold(), ""))
+            yield Draft(
+                note_id=number,
+                subject_key=row.text("patient_id"),
+                history={"Patient Information": person} | history,
+                results=workups[number].results(),
+                diagnosis=one_line(row.text("discharge_diagnosis")),
+                where=f"{row.path.name}, line {row.line}",
+            )
     attrition.count("result rows of unknown cases", len(export.unlisted()))
 
 
