@@ -51,15 +51,14 @@ class Analyte:
     def level(self) -> str | None:
         """``low`` or ``high`` for a number outside the reference range, ``normal`` for one inside and for a negative
         result, ``abnormal`` where only a flag says so; None where none of these applies."""
-        number = self.number
-        if number is not None and self.low is not None and number < self.low:
-            return "low"
-        if number is not None and self.high is not None and number > self.high:
-            return "high"
+        number, is_bounded = self.number, (self.low, self.high) != (None, None)
+        low, high = (-math.inf if self.low is None else self.low), (math.inf if self.high is None else self.high)
+        if number is not None and not low <= number <= high:
+            return "low" if number < low else "high"
         if self.flag:
             return "abnormal"
-        bounded = number is not None and (self.low is not None or self.high is not None)
-        return "normal" if bounded or (self.value or "").upper() in _NEGATIVE_WORDS else None
+        is_within = number is not None and is_bounded
+        return "normal" if is_within or (self.value or "").upper() in _NEGATIVE_WORDS else None
 
     @property
     def grade(self) -> int:

@@ -33,8 +33,7 @@ def repair_backslashes(text: str) -> str:
     A backslash before a mark that Markdown or LaTeX escapes is dropped (``50\%`` becomes ``50%``), any other doubled
     (``\alpha`` becomes ``\\alpha``).
     """
-    doubled = r"\\"
-    return _PATTERN.backslash.sub(lambda match: match["valid"] or match["mark"] or doubled, text)
+    return _PATTERN.backslash.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
 
 
 def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[CaseRecord]:

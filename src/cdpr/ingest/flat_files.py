@@ -356,10 +356,9 @@ def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], b
 
 def _lenient_json(text: str) -> Any:
     """Parse JSON without further checks; None for a text that is none."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return None
 
 
 def digest_id(dataset: str, content: Any) -> str:

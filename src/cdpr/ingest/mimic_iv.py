@@ -232,10 +232,6 @@ def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[_N
     """Yield each radiology report with its addenda, as :data:`_NamedResult`. The names of a report are those in the
     detail table, else its own heading. An addendum has the ``note_id`` of its report as ``parent``; alone it is no
     result. Reports without a name, time or result are counted."""
-    addenda: dict[str, list[str]] = {}  # texts of addenda, by the note_id of their report
-    for row in rows:
-        if row.parent is not None and (report := report_text(row.text or "")):
-            addenda.setdefault(row.parent, []).append(f"Addendum: {_ADDENDUM.sub('', report, count=1)}")
     for row in rows:
         if row.parent is not None:
             attrition.count("radiology reports that are addenda")
@@ -246,4 +242,5 @@ def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[_N
         if missing := [part for part, is_there in has.items() if not is_there]:
             attrition.count(f"radiology reports without a {missing[0]}")
             continue
-        yield names, " ".join([report, *addenda.pop(row.note_id, ())]), 1
+        addenda = filter(None, map(report_text, row.addenda or ()))
+        yield names, " ".join([report, *(f"Addendum: {_ADDENDUM.sub('', one, count=1)}" for one in addenda)]), 1
