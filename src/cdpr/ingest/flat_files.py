@@ -269,7 +269,7 @@ class Element:
         """
         text = repair(read_text(path).replace("\ufeff", ""))  # also within the file, where several were joined
 
-        def parse(part: str, line: int | None = None, place: str = "") -> Self:
+        def parse(part: str, line: int | None = None, place: str = "") -> Any:
             """Parse a ``part`` of the text, which begins at ``line``, or at ``place`` of the whole."""
             return cls(parse_json(path, part, line or 1, place), path, line, place)
 
@@ -278,11 +278,11 @@ class Element:
         if whole is None and any(isinstance(_lenient_json(line), dict) for _, line in lines[:2]):
             yield from (functools.partial(parse, part, number) for number, part in lines)
         elif isinstance(whole, list):
-            start, index = _GAP.search(text, text.index("[") + 1).end(), 0
+            start, index = next(_GAP.finditer(text, text.index("[") + 1)).end(), 0
             while text[start] != "]":
                 _, end = json.JSONDecoder().raw_decode(text, start)
                 yield functools.partial(parse, text[start:end], None, f"[{index}]")
-                start, index = _GAP.search(text, end).end(), index + 1
+                start, index = next(_GAP.finditer(text, end)).end(), index + 1
         else:
             yield functools.partial(parse, text)
 
