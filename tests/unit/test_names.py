@@ -25,6 +25,8 @@ FALLBACK = Costs().fallback_usd
         ("Urinary sodium excretion|Sodium (Urine)", "Urine Electrolytes"),
         ("Glucose (Pleural)|Pleural fluid glucose", "Body Fluid Glucose"),
         ("KNEE (AP, LAT) LEFT", "Knee X-ray 1 or 2 Views"),
+        ("X-RAY ELBOW AP & LAT VIEW|ELBOW JOINT OBLIQUE VIEW", "Elbow X-ray 2 Views"),
+        ("SHOULDER AP VIEW", "Shoulder X-ray 1 View"),
         ("X-ray of both knees|Radiograph of the left knee|Knee radiographs", "Knee X-ray"),
         ("Chest computed tomography scan|CT thorax|Chest CT with a nodule, seen before", "CT Chest"),
         ("Plain computed tomography scan + Contrast enhanced scan of the chest", "CT Chest with and without Contrast"),
