@@ -27,6 +27,9 @@ FALLBACK = Costs().fallback_usd
         ("KNEE (AP, LAT) LEFT", "Knee X-ray 1 or 2 Views"),
         ("X-RAY ELBOW AP & LAT VIEW|ELBOW JOINT OBLIQUE VIEW", "Elbow X-ray 2 Views"),
         ("SHOULDER AP VIEW", "Shoulder X-ray 1 View"),
+        # The second half of a joined name lacks what both halves are of.
+        ("Hepatitis A - IgG + IgM", "Hepatitis A Antibody|Hepatitis A IgM Antibody"),
+        ("ROTA/ADENO ANTIGEN|Stool rotavirus and adenovirus", "Rotavirus Antigen|Adenovirus Antigen"),
         ("X-ray of both knees|Radiograph of the left knee|Knee radiographs", "Knee X-ray"),
         ("Chest computed tomography scan|CT thorax|Chest CT with a nodule, seen before", "CT Chest"),
         ("Plain computed tomography scan + Contrast enhanced scan of the chest", "CT Chest with and without Contrast"),
