@@ -21,7 +21,7 @@ pytestmark = pytest.mark.workflow
 
 def test_all_results_exist(project):
     output = (project.folder / "output.txt").read_text()
-    assert re.search(r"reproduce_paper: \d\d jobs, about \d+ s on 2 cores", output)
+    assert re.search(r"reproduce_paper: \d\d jobs, \d+ s on 2 fast cores", output)
     on_page = [path for paths in ON_PAGE.values() for path in paths]
     others = ["claims.json", "claims.md", "claims.csv", "report.html", "preflight.json", "mlflow.db",
               "training/cdpr-seed0/metrics.jsonl"]  # fmt: skip

@@ -203,9 +203,13 @@ def settings(tmp_path: Path):
 
 def test_a_run_says_how_long_it_takes_where_that_is_known():
     jobs = [("warm_start_policy", 2), *[("train_policy", 1)] * 30, ("plot_points", 1), ("reproduce_paper", 1)]
-    assert forecast(jobs, 2) == "about 10 min on 2 cores", "two cores for 302 s, then thirty times 19 s on either"
-    assert forecast(jobs, 32) == "about 5 min on 32 cores", "training waits for the warm start"
-    assert forecast(jobs, 2, ["config/ci.yaml"]) == "about 45 s on 2 cores"
+    assert forecast(jobs, 2) == "10 min on 2 fast cores, up to 25 min on slow ones", (
+        "two cores for 302 s, then thirty times 19 s on either"
+    )
+    assert forecast(jobs, 32) == "5 min on 32 fast cores, up to 14 min on slow ones", (
+        "training waits for the warm start"
+    )
+    assert forecast(jobs, 2, ["config/ci.yaml"]) == "45 s on 2 fast cores, up to 2 min on slow ones"
     unknown = "for an unknown time"
     assert forecast(jobs, 2, ["config/my_own.yaml"]) == unknown and forecast(jobs) == unknown, "on a cluster"
     assert forecast([*jobs, ("evaluate_served", 1)], 2) == unknown, "as long as the server takes"

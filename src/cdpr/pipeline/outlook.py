@@ -9,11 +9,12 @@ from ..settings.section import read_shipped
 from .experiment import Experiment
 
 _SHORT = 1.5  # seconds of a job that workflow/durations.yaml does not list
+_SLOW = 2.5  # how much longer jobs take on slow cores than on those of workflow/durations.yaml
 
 
 def forecast(jobs: Sequence[tuple[str, int]], cores: int | None = None, overlays: Iterable[str | Path] = ()) -> str:
-    """Forecast how long jobs take, as text: "about 12 min on 2 cores". The seconds of each rule are those of
-    ``workflow/durations.yaml``.
+    """Forecast how long jobs take, as text: "12 min on 2 fast cores, up to 30 min on slow ones". The seconds of each
+    rule are those of ``workflow/durations.yaml``.
 
     ``jobs`` are pairs (rule, threads), ``cores`` the cores of this machine, ``overlays`` the files after
     ``--configfile``. A rule that the file does not list counts as :data:`_SHORT`. Returns "for an unknown time" on a
@@ -26,8 +27,14 @@ def forecast(jobs: Sequence[tuple[str, int]], cores: int | None = None, overlays
         return "for an unknown time"
     # At least all work divided by the cores, and at least one job of each rule, one after another.
     total = max(sum(seconds[rule] * threads for rule, threads in jobs) / cores, sum(seconds.values()))
-    amount = f"{total:.0f} s" if total < 90 else f"{total / 60:.0f} min" if total < 5400 else f"{total / 3600:.1f} h"
-    return f"about {amount} on {cores} cores"
+    return f"{_in_words(total)} on {cores} fast cores, up to {_in_words(_SLOW * total)} on slow ones"
+
+
+def _in_words(seconds: float) -> str:
+    """Write a duration in the unit that suits it: "40 s", "12 min", "1.6 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def outcome(experiment: Experiment, files: Sequence[str], logs: Sequence[str]) -> str:
