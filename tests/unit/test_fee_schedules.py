@@ -192,7 +192,7 @@ def test_a_header_that_comes_again_is_no_row_and_a_bad_row_is_listed_with_its_li
     assert schedule.rejected == [
         "line 10: field 'RATE': 'n/a' is not an amount",
         "line 11: field 'HCPCS': '9' is not a code of five characters",
-        "line 12: 90001 stands twice, with two rates",
+        "line 12: 90001 occurs twice, with two rates",
     ]
     odd = [*PFS_ROWS, [*PFS_ROWS[0][:8], "9.99", *PFS_ROWS[0][9:]]]
     assert read_pfs(save(tmp_path, "pfs.csv", pfs_bytes(rows=odd))).rejected == [

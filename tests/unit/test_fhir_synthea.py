@@ -2,7 +2,7 @@
 
 Synthea sends a patient's life as one transaction: everything has a ``urn:uuid`` address, no encounter has a diagnosis
 or is part of another, conditions name their encounter and have no category, allergies name no encounter, and the note
-of a visit stands twice, as a report and as a document.
+of a visit occurs twice, as a report and as a document.
 """
 
 import base64

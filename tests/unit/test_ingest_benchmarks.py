@@ -461,7 +461,7 @@ def test_check_prices_as_map_costs_does(tmp_path):
 
 
 def test_objects_that_cannot_be_read_say_why(tmp_path):
-    for text, message in (('{"case_id": "K1", "case_id": "K2"}', "stands twice"), ('{"age": NaN}', "NaN is no number"),
+    for text, message in (('{"case_id": "K1", "case_id": "K2"}', "occurs twice"), ('{"age": NaN}', "NaN is no number"),
                           ("[" * 10**5, "nested too deeply"), ('{"case_id": "K1"', "not JSON"),
                           ("7", "expected an object"),
                           ('{"OSCE_Examination": [7]}', "expected an object")):  # fmt: skip

@@ -34,7 +34,7 @@ def replaced(old: str, new: str):
         ("hosp/patients", replaced(",60,", ",sixty,"), 3, "anchor_age", "'sixty' .* whole number"),
         ("hosp/admissions", replaced("2160-01-01 08", "2160-13-01 08"), 4, "admittime", "is not a time"),
         ("hosp/admissions", replaced("subject_id,", "hadm_id,"), 1, "subject_id", "no such column"),
-        ("hosp/admissions", replaced("admittime", "admittime,hadm_id"), 1, "'hadm_id'", "the column stands twice"),
+        ("hosp/admissions", replaced("admittime", "admittime,hadm_id"), 1, "'hadm_id'", "the column occurs twice"),
     ],
 )
 def test_damaged_tables_are_errors_with_file_line_and_field(tmp_path, table, damage, line, field, said):
@@ -155,7 +155,7 @@ def test_repeated_absurd_and_huge_notes_are_counted(tmp_path):
         told.append(ingest("mimic_iv", settings(train_cases=9, test_cases=9), tmp_path))
         tables["note/discharge"][1][0]["text"] = huge
     (records, attrition), (again, _) = told
-    # A number that stands twice names no note, and so the addendum is the only note of its admission.
+    # A number that occurs twice names no note, and so the addendum is the only note of its admission.
     assert [r.note_id for r in records] == ["0-AD-1", "1-DS-1"] and records[:1] == again[:1]
     assert records[1] == again[1].model_copy(update={"case_summary": records[1].case_summary})
     assert len(again[1].case_summary) > 10_000_000

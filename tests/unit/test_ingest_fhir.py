@@ -437,7 +437,7 @@ def test_a_public_style_bundle_gives_cases_and_each_order_is_one(tmp_path):
         ({"effectiveDateTime": "SECRET"}, "entry[5].resource.effectiveDateTime", "is no date or time"),
         ({"resourceType": 7}, "entry[5].resource.resourceType", "expected text"),
         ({"resourceType": "SECRET!"}, "entry[5].resource.resourceType", "is no kind of resource"),
-        ({"id": "c1", "resourceType": "Condition"}, "entry[5].resource.id", "stands twice with different contents"),
+        ({"id": "c1", "resourceType": "Condition"}, "entry[5].resource.id", "occurs twice with different contents"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place_and_without_text(tmp_path, change, field, problem):
@@ -587,6 +587,12 @@ def test_a_note_that_another_one_replaces_is_not_read_though_it_is_current(tmp_p
     new["relatesTo"][0]["code"] = "appends"
     record, _ = only(write(tmp_path, [patient, stay, *conditions, note | {"id": "old"}, new, observation("ALT", 3)]))
     assert "Two days" in record.case_summary
+    new |= {
+        "status": "entered-in-error",
+        "relatesTo": [{"code": code, "target": {"reference": "DocumentReference/old"}}],
+    }
+    record, _ = only(write(tmp_path, [patient, stay, *conditions, note | {"id": "old"}, new, observation("ALT", 4)]))
+    assert "Two days" in record.case_summary
 
 
 @pytest.mark.parametrize(("system", "diagnosis"), [("http://fhir.de/CodeSystem/bfarm/icd-10-gm", "Gout"), ("", None)])
@@ -597,8 +603,8 @@ def test_the_role_cc_is_the_main_diagnosis_in_germany_and_a_complaint_elsewhere(
         for n, role in (("c2", "CM"), ("c1", "CC"))
     ]
     stay = basis(diagnosis=named)[1]
-    told = condition("Gout", "c1", code=concept("Gout", "M10.9", system))
-    resources = [patient, stay, other, told, note, observation("Lipase", 30)]
+    gout = condition("Gout", "c1", code=concept("Gout", "M10.9", system))
+    resources = [patient, stay, other, gout, note, observation("Lipase", 30)]
     if diagnosis:
         assert only(write(tmp_path, resources))[0].diagnosis_results == diagnosis
     else:
@@ -612,8 +618,8 @@ def test_the_role_cc_is_the_main_diagnosis_in_germany_and_a_complaint_elsewhere(
 def test_a_patient_merged_into_another_is_one_with_it(tmp_path, holder, target, kind):
     patient, *others = basis()
     record = patient | {"id": "q"}
-    told = {one["id"]: one for one in (patient, record)}
-    told[holder]["link"] = [{"other": {"reference": f"Patient/{target}"}, "type": kind}]
+    patients = {one["id"]: one for one in (patient, record)}
+    patients[holder]["link"] = [{"other": {"reference": f"Patient/{target}"}, "type": kind}]
     later = basis()[1] | {
         "id": "e2",
         "subject": {"reference": "Patient/q"},
@@ -621,7 +627,7 @@ def test_a_patient_merged_into_another_is_one_with_it(tmp_path, holder, target, 
         "period": {"start": "2025-01-01", "end": "2025-01-02"},
     }
     finding = observation("Lipase", 30, subject={"reference": "Patient/q"}, encounter={"reference": "Encounter/e2"})
-    records, attrition = read(write(tmp_path, [*told.values(), *others, later, observation("Lipase", 9), finding]))
+    records, attrition = read(write(tmp_path, [*patients.values(), *others, later, observation("Lipase", 9), finding]))
     is_merged = kind != "seealso"
     assert len(records) == 2
     assert len({record.subject_key[-1] for record in records}) == 2 - is_merged and records[0].subject_key[-1] in "pq"
@@ -669,7 +675,7 @@ def test_of_versions_of_a_resource_the_last_one_counts(tmp_path):
         assert "Potassium: Value: 4.1; Units: mmol/L" in record.key_pertinent_results_dict.values()
         assert attrition.events["resources that stand twice"] == 1
     (tmp_path / "Observation.ndjson").write_text(part(7.9) + "\n" + later)
-    with pytest.raises(IngestError, match="stands twice with different contents"):
+    with pytest.raises(IngestError, match="occurs twice with different contents"):
         read(tmp_path)
 
 

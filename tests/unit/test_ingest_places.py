@@ -83,7 +83,7 @@ LONG = json.dumps({"id": "a", "Mr Meier's \\ wife": {"Ulm": "x" * (LONGEST_TEXT 
 
 
 @pytest.mark.parametrize("dataset", ["clinicalbench", "fhir", "agentclinic"])
-@pytest.mark.parametrize(("text", "said"), [(TWICE, "stands twice in one object"), (LONG, "a text of 1,000,001")])
+@pytest.mark.parametrize(("text", "said"), [(TWICE, "occurs twice in one object"), (LONG, "a text of 1,000,001")])
 def test_names_in_json_are_words_of_the_case(tmp_path, dataset, text, said):
     """They name the place of an error in open data, and are withheld of credentialed ones."""
     (tmp_path / KINDS[dataset]).write_text(text)

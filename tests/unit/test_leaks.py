@@ -5,8 +5,9 @@ import pytest
 from cdpr.cases import SECTIONS
 from cdpr.ingest import Attrition, AttritionReport, IngestError
 from cdpr.ingest.attrition import Leak, Step
+from cdpr.ingest.diagnosis_names import mentions, names_of
 from cdpr.ingest.draft import Draft, Import
-from cdpr.ingest.leaks import STRICT, before_emergency, control_leaks, mentions, names_of, tells_result
+from cdpr.ingest.leaks import STRICT, before_emergency, control_leaks, tells_result
 from cdpr.settings.datasets import Leaks
 
 HPI = "History of Present Illness"
@@ -74,7 +75,7 @@ KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}
         ("HTN, Sjögren", "Sjogren's syndrome"),
         ("Guillain-Barre syndrome in 2010", "Guillain–Barré syndrome"),
         ("known Crohn‘s disease", "Crohn disease"),
-        ("told of Grave's disease", "Graves' disease"),
+        ("treated for Grave's disease", "Graves' disease"),
         ("Meniere´s since May", "Ménière's disease"),
         ("Pneumonia: no fever since.", "Pneumonia"),
     ],

@@ -382,8 +382,8 @@ def test_a_note_without_line_ends_is_divided_at_its_headings(between):
     text = SUMMARY.format(complaint="Cough", diagnosis="Pneumonia")
     whole, flat = parse_discharge_note(text), parse_discharge_note(between.join(text.split("\n")))
     assert (flat.primary_diagnosis, flat.history.keys()) == ("Pneumonia", whole.history.keys())
-    assert {name: one_line(told) for name, told in flat.history.items()} == {
-        name: one_line(told) for name, told in whole.history.items()
+    assert {name: one_line(text) for name, text in flat.history.items()} == {
+        name: one_line(text) for name, text in whole.history.items()
     }
     assert flat.physical.keys() <= whole.physical.keys() and "crackles" in str(flat.physical)
     assert "clear" not in str(flat.physical) and "WBC" not in str(flat)

@@ -54,8 +54,7 @@ class DiagAgent(Framework):
             reply = own_text.rstrip() if appended_action else step.turn.text
             has_result = step.observation.kind in ("result", "repeat")
             answer = RESULT + step.observation.text if has_result else observation_text(self.prompt, step, False)
-            messages.append({"role": "assistant", "content": reply or NO_ANSWER})
-            messages.append({"role": "user", "content": answer})
+            messages += [{"role": "assistant", "content": reply or NO_ANSWER}, {"role": "user", "content": answer}]
         if forced:
             messages[-1]["content"] += "\n\n" + _PROMPT("forced", suffices=SUFFICES)
         reply = await self.ask(messages, MAX_TOKENS, seed)

@@ -605,10 +605,13 @@ def _read_simpler(name: str) -> Meaning | None:
     """Read a name without words for a method ("rapid test"), without a laboratory's mark in front or at the end, or
     with only one of a name and its abbreviation in brackets, whose letters have to be in the name in their order
     ("Cytomegalo virus (CMV)"). None where nothing can be left out, and where the rest is not understood."""
-    wordings = [bare := _PATTERN.method.sub(" ", name)]
-    wordings.append(_PATTERN.mark.sub(lambda m: m[0] if m[m.lastindex or 1].lower() in _known_words() else " ", bare))
+    bare = _PATTERN.method.sub(" ", name)
+    unmarked = _PATTERN.mark.sub(lambda m: m[0] if m[m.lastindex or 1].lower() in _known_words() else " ", bare)
+    wordings = [bare, unmarked]
     if (match := _PATTERN.explained.match(bare)) and compiled(".*".join(match[2].casefold())).search(bare.casefold()):
-        wordings += [f"{match[1]} {match[3]}", f"{match[2]} {match[3]}"][: 1 + (match[1][0] == match[2][0])]
+        wordings.append(f"{match[1]} {match[3]}")
+        if match[1][0] == match[2][0]:  # the abbreviation of all the words, not of the last ones
+            wordings.append(f"{match[2]} {match[3]}")
     senses = (_check_axes(_rewrite_name(name), _read(one)) for one in wordings if normalise(one) != normalise(name))
     found = next((sense for sense in senses if sense and sense.terms and not sense.kind), None)
     return found and replace(found, whole=False)
@@ -623,7 +626,8 @@ def _correct_words(name: str) -> Meaning | None:
     if len(names) == 1:
         return _read(names[0]) if names[0] != name.casefold() else None
     # A single word is too little to tell which one is meant.
-    found = {it.terms: it for one in names if (len(words_of(one)) > 1 or _look_up(one)) and (it := _read_by_name(one))}
+    senses = [_read_by_name(one) for one in names if len(words_of(one)) > 1 or _look_up(one)]
+    found = {sense.terms: sense for sense in senses if sense}
     return replace(next(iter(found.values())), whole=False) if len(found) == 1 else None
 
 

@@ -224,7 +224,7 @@ class Schedule:
             return
         if (code, modifier) in self.rates:
             if self.rates[code, modifier] != usd:
-                raise BadRow(f"{code} {modifier}".strip() + " stands twice, with two rates")
+                raise BadRow(f"{code} {modifier}".strip() + " occurs twice, with two rates")
             self.left_out["repeated"] += 1
         self.rates[code, modifier] = usd
 

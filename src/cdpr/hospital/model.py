@@ -278,7 +278,6 @@ def _build_site(
             odds = exam.available / (1 - exam.available) * factors.get(exam.kind, 1.0) * factors.get(exam.name, 1.0)
             availability[index] = odds / (1 + odds)
     plain = Site(name=name, weights=weights / weights.sum(), availability=availability, **fields)
-    styles = []
-    for other in (others[name] for name in imitated):  # words and layout of the other site, units of this one
-        styles.append(replace(plain, column=other.column, layout=other.layout))
-    return replace(plain, styles=tuple(styles))
+    # Words and layout of the other site, units of this one.
+    styles = tuple(replace(plain, column=others[name].column, layout=others[name].layout) for name in imitated)
+    return replace(plain, styles=styles)

@@ -151,9 +151,11 @@ class Attrition:
     def steps(self) -> tuple[Step, ...]:
         """Return for each rule, in the order of :data:`RULES`, how many cases it dropped and how many were left after
         it. Rules that dropped none are left out."""
-        numbers = {rule: len(cases) for rule, cases in self.dropped.items()}
-        left = [self.read - sum([*numbers.values()][: n + 1]) for n in range(len(numbers))]
-        return tuple(Step(rule=rule, dropped=numbers[rule], left=n) for rule, n in zip(numbers, left, strict=True))
+        left, steps = self.read, []
+        for rule, cases in self.dropped.items():
+            left -= len(cases)
+            steps.append(Step(rule=rule, dropped=len(cases), left=left))
+        return tuple(steps)
 
     def leaks(self) -> list[Leak]:
         """Count the cases with each kind of leak that did not drop the case; sorted by kind and by what was done."""

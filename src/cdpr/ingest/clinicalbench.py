@@ -7,7 +7,7 @@ under "Auxiliary Examination", is left out, because it repeats the results that 
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
@@ -59,7 +59,7 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
         if language not in (("en", "zh") if source.language == "both" else (source.language,)):
             work.attrition.count(f"cases in another language ({language})")
             return None
-        draft = _make_draft(case, language, work.attrition)
+        draft = _make_draft(case, "zh" if language == "zh" else "en", work.attrition)
         if cases_by_id.setdefault(draft.note_id, case.value) != case.value:
             draft.rejected = "note_id missing or repeated"
         return draft
@@ -87,11 +87,12 @@ def _read_number(case: Element) -> str:
     number = case.value.get("id")
     text = str(number) if isinstance(number, (str, int)) and not isinstance(number, bool) else ""
     if not text.strip() or len(text) > LONGEST_NAME:
-        raise case.error("id", f"expected a number or a text of at most {LONGEST_NAME} characters")
+        expected = f"expected a number or a text of at most {LONGEST_NAME} characters"
+        raise case.error("id", "is missing" if number in (None, "") else expected)
     return one_line(text)
 
 
-def _make_draft(case: Element, language: Any, attrition: Attrition) -> Draft:
+def _make_draft(case: Element, language: Literal["en", "zh"], attrition: Attrition) -> Draft:
     """Make the draft of one case in a ``language`` (``en`` or ``zh``): sections of its summary, its physical
     examination, and the results of all its blocks."""
     sections = _split_sections(case.text("clinical_case_summary"), attrition)

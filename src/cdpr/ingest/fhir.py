@@ -78,8 +78,10 @@ def _make_cases(everything: Sequence[Resource], attrition: Attrition) -> list[_C
     for case in cases:
         by_patient[case.patient].append(case)
     named_diagnoses = {_find_condition(entry) for one in by_encounter for entry in one.children("diagnosis")}
-    # Notes that a later one says to replace, whatever their own state is.
-    later = [entry for one in everything for entry in one.children("relatesTo") if "replaces" in entry.codes("code")]
+    # Notes that a later one, unless it is a mistake, says to replace, whatever their own state is.
+    valid = [one for one in everything if one.text("status") != "entered-in-error"]
+    relations = [entry for one in valid for entry in one.children("relatesTo")]
+    later = [entry for entry in relations if "replaces" in entry.codes("code")]
     replaced = {entry.child(name).resolve() for entry in later for name in ("target", "targetReference")}
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):

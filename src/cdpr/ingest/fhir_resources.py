@@ -174,7 +174,7 @@ class Export:
         elif known.value != resource.value:
             before, now = (one.child("meta").moment("lastUpdated") for one in (known, resource))
             if before is None or now is None or before == now:  # names[-1] is Kind/id where the resource has an id
-                problem = f"{quoted(names[-1])} stands twice with different contents"
+                problem = f"{quoted(names[-1])} occurs twice with different contents"
                 raise resource.error("id", problem, "keep one of them")
             if before < now:  # the known one, to which others may refer, becomes the new one
                 vars(known).update(vars(resource))

@@ -179,7 +179,7 @@ def header_errors(path: Path, line: int, names: list[str], remedies: Mapping[str
             advice = f"rename the column {quoted(similar[0])}" if similar else advice
             yield IngestError(path, "no such column" if names else "an empty file", advice, line=line, field=column)
     for name in sorted({name for name in names if name and names.count(name) > 1}):
-        yield IngestError(path, "the column stands twice", "keep one of them", line=line, field=quoted(name))
+        yield IngestError(path, "the column occurs twice", "keep one of them", line=line, field=quoted(name))
 
 
 def read_text(path: Path) -> str:
@@ -210,7 +210,7 @@ def parse_json(path: Path, text: str, line: int = 1, place: str = "") -> Any:
         content = {visible(name): value for name, value in pairs}
         if len(content) < len(pairs):
             names = [visible(name) for name, _ in pairs]
-            raise error_at("stands twice in one object", place + quoted(max(names, key=names.count)))
+            raise error_at("occurs twice in one object", place + quoted(max(names, key=names.count)))
         return content
 
     def refuse_constant(name: str) -> NoReturn:

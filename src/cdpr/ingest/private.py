@@ -164,7 +164,7 @@ def make_drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
         number, age, sex = row.text("case_id"), row.text("age"), row.text("sex")
         if number in numbers:
             remedy = FORMAT["rules"]["case_id"]["empty"]  # give every case a number of its own
-            export.problems.append(row.error("case_id", f"{quoted(number)} stands twice", remedy))
+            export.problems.append(row.error("case_id", f"{quoted(number)} occurs twice", remedy))
         elif number:
             numbers.add(number)
             history = {name: row.text(column) for column, name in FORMAT["history"].items()}
