@@ -64,7 +64,7 @@ class MlflowIndex:
 
     def __init__(self, uri: str):
         """Connect to the index at ``uri``; a missing SQLite database is created. Raises TrackingError where that would
-        be on a file system without file locks."""
+        be on a file system without file locks, and ``sqlite3.DatabaseError`` for a file that is no database."""
         load()
         from mlflow.tracking import MlflowClient
 
@@ -73,6 +73,9 @@ class MlflowIndex:
             with hold(database.with_name(f"{database.name}.lock")):  # jobs that run side by side make it once
                 if not database.exists():
                     _create_database(database)
+        if database:  # MLflow itself would try a damaged file again and again, for two minutes
+            with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master")
         self.client = MlflowClient(tracking_uri=uri)
         self.experiment = functools.cache(self._find_experiment)
 
