@@ -54,6 +54,16 @@ def write_text(path: str | Path, text: str) -> Path:
     return write_bytes(path, text.encode("utf-8"))
 
 
+def append_text(path: Path, text: str) -> None:
+    """Append text to a file in UTF-8. A missing file or folder is created. When this returns, the whole file is safe
+    from a power cut; a kill before that may leave a part of the text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
 def write_csv(
     path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_people: bool = True
 ) -> Path:

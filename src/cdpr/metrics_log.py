@@ -1,12 +1,11 @@
 """Writes and reads the metrics of a long stage in a file with one JSON object per line, which survives a kill."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .files import TableError, write_text
+from .files import TableError, append_text, write_text
 
 
 class MetricsLog:
@@ -17,17 +16,15 @@ class MetricsLog:
     """
 
     def __init__(self, path: str | Path):
-        """Name the file; nothing is read or written yet. A missing folder is created."""
+        """Name the file; nothing is read or written yet."""
         self.path = Path(path)
         self._next = -1  # the least step of the next row; -1 until this object has written one
-        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         """Append a row; it is on the disk when this returns. Raises ValueError for a row without an integer ``step``,
         and for one whose step is not above that of the row before. Raises ValueError also for the first row of a
         resumed stage where the file lacks the row of the step before it."""
-        step = row.get("step")
-        if not isinstance(step, int) or step < self._next:
+        if not isinstance(step := row.get("step"), int) or step < self._next:
             raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
         if self._next < 0:
             rows = [row for row in read_metrics(self.path) if row["step"] < step]
@@ -39,10 +36,7 @@ class MetricsLog:
                 raise ValueError(f"{self.path}: {gap}, but the checkpoint beside it goes on from there; {remedy}")
             write_text(self.path, _to_jsonl(rows))
         self._next = step + 1
-        with self.path.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(dict(row)) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
+        append_text(self.path, _to_jsonl([dict(row)]))
 
 
 def split_times(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path) -> None:
@@ -57,8 +51,8 @@ def split_times(rows: Iterable[Mapping[str, Any]], metrics: Path, timings: Path)
 def read_history(metrics: str | Path, timings: str | Path | None) -> list[dict[str, Any]]:
     """Read the two files that :func:`split_times` wrote; returns their rows joined by step, without times where
     ``timings`` is None. Raises TableError for a line that is no row, also for an incomplete last line."""
-    times = {row["step"]: row for row in read_metrics(timings, whole=True)} if timings else {}
-    return [row | times.get(row["step"], {}) for row in read_metrics(metrics, whole=True)]
+    times = {row["step"]: row for row in read_metrics(Path(timings), whole=True)} if timings else {}
+    return [row | times.get(row["step"], {}) for row in read_metrics(Path(metrics), whole=True)]
 
 
 def _is_time(name: str) -> bool:
@@ -71,11 +65,10 @@ def _to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
+def read_metrics(path: Path, whole: bool = False) -> list[dict[str, Any]]:
     """Read the rows of a metrics file, one JSON object per line; none where the file is missing. An incomplete last
     line, left by a kill, is ignored unless the file must be ``whole``. Raises TableError for any other line that is not
     a JSON object with an integer ``step``."""
-    path = Path(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     rows = []
     for number, line in enumerate(lines, 1):

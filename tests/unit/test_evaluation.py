@@ -326,6 +326,34 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
     assert evaluate_to("e.jsonl", "state") == undisturbed and len(done) == 6 - finished
 
 
+def test_an_evaluation_that_was_killed_at_any_byte_of_its_rows_ends_in_the_same_bytes(cases, tmp_path, monkeypatch):
+    """Each wave of two appends its own rows; what was cut is worked up again, and nothing whole is."""
+    settings, benchmark = load_settings(), read_cases(cases)
+    benchmark = [case.model_copy(update={"note_id": f"é-{k}"}) for k, case in enumerate(benchmark[:6])]
+    monkeypatch.setattr(evaluation, "EPISODES_AT_ONCE", 2)
+    saved, work, files = tmp_path / "state/evaluation.jsonl", evaluation.run_metered, []
+
+    async def noted(*given):
+        files.append(saved.stat().st_ino if saved.exists() else None)
+        return await work(*given)
+
+    def evaluate_here() -> bytes:
+        evaluate(settings, "zero_test", benchmark, tmp_path / "e.jsonl", tmp_path / "state")
+        return (tmp_path / "e.jsonl").read_bytes()
+
+    monkeypatch.setattr(evaluation, "run_metered", noted)
+    undisturbed = evaluate_here()
+    assert files[0] is None and files[1] == files[2] and saved.read_bytes() == undisturbed
+    line_ends = [k + 1 for k, byte in enumerate(undisturbed) if byte == ord("\n")]
+    for cut in {0, 1, 14, 15, *range(line_ends[2] - 2, line_ends[2] + 3), *line_ends, *(end - 1 for end in line_ends)}:
+        saved.write_bytes(undisturbed[:cut])
+        files.clear()
+        whole = sum(end <= cut + 1 for end in line_ends)  # a line that lacks its end alone is whole
+        assert evaluate_here() == undisturbed and len(files) == 3 - whole // 2
+        files.clear()
+        assert evaluate_here() == undisturbed and not files
+
+
 def test_what_an_agent_remembers_of_a_wave_changes_no_later_one(cases, tmp_path, monkeypatch):
     """Otherwise an evaluation that was killed would end otherwise."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,7 +19,7 @@ from ..environment import Effort, RequestTest, TableJudge, Trajectory
 from ..environment.episode import EPISODES_AT_ONCE, Agent, DiagnosticEnvironment, case_seed, is_cut_result, run_episode
 from ..environment.opening import check_models, open_environment, open_second_judge
 from ..environment.utility import count_tests, utility
-from ..files import parse_yaml, shipped_text, write_text
+from ..files import append_text, parse_yaml, shipped_text, write_text
 from ..job import Job
 from ..llm import SYSTEM, gather_all, run_async
 from ..llm.agent_model import Meter, is_same_model, metering
@@ -86,7 +85,7 @@ def evaluate(
     batches = [cases[start : start + EPISODES_AT_ONCE] for start in range(0, len(cases), EPISODES_AT_ONCE)]
     SYSTEM.set(run)  # calls of models are recorded under this name
     # Run the episodes batch by batch. All batches share one event loop, since every loop opens connections of its own,
-    # and closes none. After each batch all rows are saved, so that an interrupted evaluation goes on behind it.
+    # and closes none. After each batch its rows are saved, so that an interrupted evaluation goes on behind it.
     saved = state / "evaluation.jsonl"
     done, rows = _read_saved(saved), list[EvaluationRow]()
     with asyncio.Runner() as loop:
@@ -101,9 +100,7 @@ def evaluate(
                     episodes = loop.run(run_metered(settings, environment, agent, batch, decoding, second))
                     retries += sum(retried for _, retried in episodes)
                     done.update(zip(keys, (row for row, _ in episodes), strict=True))
-                    write_text(saved, "".join(row.line() for row in done.values()))
-                    with saved.open("rb") as file:
-                        os.fsync(file.fileno())  # safe from a power cut too
+                    append_text(saved, "".join(row.line() for row, _ in episodes))
                 rows += [done[key] for key in keys]
     write_text(out, "".join(row.line() for row in rows))
     # Summarise the rows.
@@ -126,12 +123,15 @@ def evaluate(
 
 
 def _read_saved(path: Path) -> dict[tuple[str, str], EvaluationRow]:
-    """Read the rows that an interrupted evaluation has saved, by decoding and case. What is behind an incomplete line,
-    which a power cut may leave, is lost."""
+    """Read the rows that an interrupted evaluation has saved, by decoding and case. An incomplete line, which a kill
+    may leave, is removed from the file, since further rows are appended; what is behind it is lost."""
     rows = {}
-    with contextlib.suppress(FileNotFoundError, EvaluationError):
-        for row in read_rows(path):
-            rows[str(row.decoding), row.note_id] = row
+    if path.exists():
+        with contextlib.suppress(EvaluationError):
+            for row in read_rows(path):
+                rows[str(row.decoding), row.note_id] = row
+        write_text(path, "".join(row.line() for row in rows.values()))
+        append_text(path, "")  # nothing more, but all of it is on the disk then
     return rows
 
 
