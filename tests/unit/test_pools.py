@@ -305,12 +305,35 @@ def test_a_reply_that_does_not_come_is_counted_whatever_the_reason(case, error):
     assert asyncio.run(draws.rollout(env.initial(case), range(3))) == {} and draws.failed == 3
 
 
-def test_tokens_are_those_of_every_reply(case):
-    class Spelt(Script):
-        async def sample(self, state, numbers, forced, seed):
-            turns = await super().sample(state, numbers, forced, seed)
-            return [Turn(turn.text, (), tuple(map(ord, turn.text)), (0.0,) * len(turn.text)) for turn in turns]
+class Spelt(Script):
+    async def sample(self, state, numbers, forced, seed):
+        turns = await super().sample(state, numbers, forced, seed)
+        return [Turn(turn.text, (), tuple(map(ord, turn.text)), (0.0,) * len(turn.text)) for turn in turns]
 
+
+@pytest.mark.parametrize("error", [ModelFailure, TimeoutError])
+def test_a_judge_that_does_not_answer_costs_the_reply_that_it_was_asked_about_alone(case, error, monkeypatch):
+    class Alternating(Spelt):
+        async def sample(self, state, numbers, forced, seed):
+            replies = {k: await Spelt(WRONG if k == 1 else RIGHT).sample(state, (k,), forced, seed) for k in numbers}
+            return [turn for [turn] in replies.values()]
+
+    _, env = problem()
+    judge = env.judge.prepare
+
+    async def prepare(predicted, truth):
+        if predicted in WRONG:
+            raise error("no answer")
+        await judge(predicted, truth)
+
+    monkeypatch.setattr(env.judge, "prepare", prepare)
+    draws = Draws(env, Alternating(), 0, ("x",))
+    ends = asyncio.run(draws.rollout(env.initial(case), range(4)))
+    assert [*ends] == [0, 2, 3] and draws.failed == 1 and len(draws.journal) == 3
+    assert draws.tokens == len(WRONG) + 3 * len(RIGHT)
+
+
+def test_tokens_are_those_of_every_reply(case):
     _, env = problem()
     draws = Draws(env, Spelt(CBC, RIGHT), 0, ("x",))
     asyncio.run(draws.rollout(env.initial(case), range(3)))

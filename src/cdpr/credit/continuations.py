@@ -9,15 +9,18 @@ the same from there on. No reply is drawn twice, and no result depends on the or
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import TypeVar
 
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, ReturnOf, State, Step, Trajectory
 from ..llm import ModelFailure
 from ..seeding import derive_seed
 from .belief import read_beliefs
 from .states import ActionKey, display_key
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,7 @@ class Draws:
         """Return the steps of the replies with these ``numbers`` at a state, by number. Replies that are not stored yet
         are drawn. Those whose request failed are left out. With ``forced`` each reply has to be a diagnosis."""
         known = self.known.setdefault((state.prompt_key, forced), {})
-        missing = [k for k in numbers if k not in known]
-        if missing:
+        if missing := [k for k in numbers if k not in known]:
             # While all of these are drawn, they share one future, so that no other coroutine draws them.
             all_drawn = asyncio.get_running_loop().create_future()
             known.update(dict.fromkeys(missing, all_drawn))
@@ -88,17 +90,21 @@ class Draws:
 
     async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
         """Sample the replies with these ``numbers`` at a state and let the environment answer them. Returns one step
-        for each number, or None for each where the request failed."""
+        for each number, None where the policy gave no reply, or a model that judges or matches did not answer it."""
         seed = derive_seed(self.seed, self.stream, state.key, forced)
-        try:
-            turns = await self.policy.sample(state, numbers, forced, seed)
-            steps = [await self.environment.respond(state, turn) for turn in turns]
-        except (ModelFailure, TimeoutError):
-            self.failed += len(numbers)
-            return [None] * len(numbers)
+        turns = await self._attempt(self.policy.sample(state, numbers, forced, seed), len(numbers)) or []
         self.tokens += sum(len(turn.token_ids) for turn in turns)
-        self.journal += [(state, step) for step in steps]
-        return steps
+        steps = [await self._attempt(self.environment.respond(state, turn)) for turn in turns]
+        self.journal += [(state, step) for step in steps if step]
+        return steps or [None] * len(numbers)
+
+    async def _attempt(self, request: Awaitable[T], count: int = 1) -> T | None:
+        """Wait for a request. Where it fails, return None, and count ``count`` failures."""
+        try:
+            return await request
+        except (ModelFailure, TimeoutError):
+            self.failed += count
+            return None
 
     def belief(self, state: State) -> "asyncio.Future[float | None]":
         """Request the policy's belief in the true disease at a state, without waiting for it. Returns a future, the
@@ -108,13 +114,9 @@ class Draws:
         return self.beliefs[state.prompt_key]
 
     async def _read_belief(self, state: State) -> float | None:
-        """Read the policy's belief in the true disease at a state, a probability. Returns None, and counts the failure,
-        where the request failed."""
-        try:
-            return (await read_beliefs(self.policy, [state], "probability"))[state.key]
-        except (ModelFailure, TimeoutError):
-            self.failed += 1
-            return None
+        """Read the policy's belief in the true disease at a state, a probability; None where the request failed."""
+        beliefs = await self._attempt(read_beliefs(self.policy, [state], "probability"))
+        return beliefs[state.key] if beliefs else None
 
     async def rollout(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Draw the continuations ``numbers`` of a state; returns them by number. Each has at most ``horizon``
