@@ -84,20 +84,40 @@ class Spelt(ToyPolicy):
         return [Turn(turn.text, prompt, tuple(map(ord, turn.text)), (0.0,) * len(turn.text)) for turn in turns]
 
 
+class Wordy(Spelt):
+    """Has two names for the blood count."""
+
+    def distribution(self, state, forced):
+        named = super().distribution(state, forced)
+        share = named.pop(CBC, 0.0) / 2
+        return named | ({CBC: share, "REQUEST_TEST: Complete Blood Count": share} if share else {})
+
+
+class Breathless(Wordy):
+    """Has no room for more than a diagnosis behind the longer name of the blood count, and is right if it is forced."""
+
+    def distribution(self, state, forced):
+        return {RIGHT: 1.0} if forced else super().distribution(state, forced)
+
+    def must_diagnose(self, state):
+        return any("Complete" in step.turn.text for step in state.history)
+
+
 def decision_of(trajectory, other):
     """The decision of a trajectory at which an alternative leaves it."""
     return [step.turn.prompt_ids for step in trajectory.steps].index(other.turns[0].prompt_ids)
 
 
-def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(case):
-    ctx = context(Spelt(), training={"options": {"continuations": 5}})
-    trajectories = group(ctx.environment, ctx.policy, case)
+@pytest.mark.parametrize("policy", [Spelt(), Breathless()], ids=["plain", "forced by length"])
+def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(case, policy):
+    ctx = context(policy, training={"options": {"continuations": 5}})
+    trajectories = group(ctx.environment, ctx.policy, case, n=8)
     [found] = credited(AllActions, ctx, [trajectories])
     sums: dict[tuple, list[float]] = {}
     visits: dict[tuple, int] = {}
     for i, trajectory in enumerate(trajectories):
         for t, state in enumerate(trajectory.states):
-            if ctx.environment.must_diagnose(state):
+            if ctx.environment.must_diagnose(state, policy):
                 continue
             visits[state.key] = visits.get(state.key, 0) + 1
             total = sums.setdefault(state.key, [0.0, 0.0])
@@ -110,6 +130,19 @@ def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(c
     assert len(found.alternatives) > 3
     for key, (weight, weighted) in sums.items():
         assert weight == pytest.approx(visits[key]) and weighted == pytest.approx(0, abs=1e-9)
+
+
+def test_a_forced_diagnosis_does_not_count_in_the_value_of_a_choice_at_the_same_evidence(case):
+    ctx = context(Breathless(), training={"options": {"continuations": 400}})
+    trajectories = group(ctx.environment, ctx.policy, case, n=8)
+    visited = {
+        (state.key, ctx.policy.must_diagnose(state)) for trajectory in trajectories for state in trajectory.states
+    }
+    assert len({key for key, _ in visited}) < len(visited)
+    [found] = decisions(AllActions, ctx, [trajectories])
+    for trajectory, row in zip(trajectories, found, strict=True):
+        for t, advantage in enumerate(row[: len(row) - trajectory.forced]):
+            assert advantage == pytest.approx(exact_advantage(ctx, trajectory, t), abs=0.1)
 
 
 def test_all_actions_estimates_the_policy_gradient_in_full_size(case):
@@ -135,15 +168,6 @@ def test_all_actions_estimates_the_policy_gradient_in_full_size(case):
     exact = np.array(list(gradient.values()))
     slope = float(means @ exact / (exact @ exact))
     assert slope == pytest.approx(1, abs=0.08)
-
-
-class Wordy(Spelt):
-    """Has two names for the blood count."""
-
-    def distribution(self, state, forced):
-        named = super().distribution(state, forced)
-        share = named.pop(CBC, 0.0) / 2
-        return named | {CBC: share, "REQUEST_TEST: Complete Blood Count": share}
 
 
 def test_an_alternative_is_trained_behind_the_very_words_that_it_answered(case):

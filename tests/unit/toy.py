@@ -112,7 +112,7 @@ class Script(ToyPolicy):
 def exact_value(env, policy, state, weights, horizon=math.inf, text=None) -> float:
     """Q(s, a) of the reply ``text``, or V(s), by enumeration; at most ``horizon`` decisions after this one (V: with
     it) before a diagnosis is forced."""
-    forced = horizon <= 0 or env.must_diagnose(state)
+    forced = horizon <= 0 or env.must_diagnose(state, policy)
     options = {text: 1.0} if text else policy.distribution(state, forced)
     total = 0.0
     for reply, p in options.items():

@@ -43,13 +43,19 @@ class ValueTree:
     """
 
     def __init__(self, context: Context, return_of: ReturnOf, sampled: list[tuple[State, Step]]):
-        """Group the samples by the key of their state. ``return_of`` computes a return from correctness and effort."""
+        """Group the samples by :meth:`key_of` their state. ``return_of`` computes a return from correctness and
+        effort."""
         self.environment, self.policy, self.return_of = context.environment, context.policy, return_of
-        self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)  # by the key of their state
+        self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)
         for state, step in sampled:
-            self.samples[state.key].append((state, step))
+            self.samples[self.key_of(state)].append((state, step))
         self.beliefs: dict[tuple, float] = {}
-        self._q_values: dict[tuple, list[float]] = {}  # the results of q_values, by the key of the state
+        self._q_values: dict[tuple, list[float]] = {}  # the results of q_values
+
+    def key_of(self, state: State) -> tuple:
+        """The key of the samples at a state: its own, and whether a diagnosis is forced there. After longer words for
+        the same requests it may be, and the values of choices are not those of a diagnosis."""
+        return state.key, self.environment.must_diagnose(state, self.policy)
 
     def q_value(self, state: State, step: Step) -> float | None:
         """Compute Q(s, a) of the action of ``step`` at ``state``: its own return plus V of the next state; None where
@@ -80,10 +86,10 @@ class ValueTree:
     def q_values(self, state: State) -> list[float]:
         """Compute Q(s, a) of each sample at a state, leaving out samples whose Q is unknown. Later calls return the
         same list."""
-        if state.key not in self._q_values:
-            values = [self.q_value(sample_state, step) for sample_state, step in self.samples[state.key]]
-            self._q_values[state.key] = [value for value in values if value is not None]
-        return self._q_values[state.key]
+        if (key := self.key_of(state)) not in self._q_values:
+            values = [self.q_value(sample_state, step) for sample_state, step in self.samples[key]]
+            self._q_values[key] = [value for value in values if value is not None]
+        return self._q_values[key]
 
     def state_value(self, state: State) -> float | None:
         """Compute V(s), the mean of Q over the samples at a state; None where the Q of no sample is known."""
@@ -125,8 +131,7 @@ class AllActions(Algorithm):
         # tuple chooses the random numbers: the same as those of CDPR's draws from the current policy.
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         draw = draws.rollout if self.options.leaves == "returns" else draws.draw_steps
-        numbers = range(self.options.continuations)
-        await asyncio.gather(*(draw(node.state, numbers) for node in nodes.values()))
+        await asyncio.gather(*(draw(node.state, range(self.options.continuations)) for node in nodes.values()))
         # Compute values from these samples and the group's own decisions, which come first.
         taken = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
         sampled = taken + draws.journal
@@ -161,7 +166,7 @@ class AllActions(Algorithm):
         weight visits / m. A reply with the tokens of a decision adds its weight to the first such decision; equal other
         replies become one alternative, with the sum of their weights."""
         visits, prompt = len(node.visits), node.steps[0].turn.prompt_ids
-        drawn = [step for _, step in tree.samples[node.state.key][visits:]]  # the group's own come first
+        drawn = [step for _, step in tree.samples[tree.key_of(node.state)][visits:]]  # the group's own come first
         # A state may have several prompts (the same evidence in other words). Samples of another prompt count in the
         # values, but cannot be trained at this one.
         drawn = [step for step in drawn if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
