@@ -634,6 +634,28 @@ def test_a_patient_merged_into_another_is_one_with_it(tmp_path, holder, target, 
     assert attrition.events["patients that were merged into another"] == is_merged
 
 
+@pytest.mark.parametrize("order", ["pqr", "rqp", "qrp"])
+@pytest.mark.parametrize(
+    ("links", "patients"),
+    [
+        ({"q": ("r", "replaced-by"), "r": ("p", "replaced-by")}, "p"),
+        ({"p": ("r", "replaces"), "r": ("q", "replaces")}, "p"),
+        ({"q": ("r", "replaced-by"), "r": ("q", "replaced-by")}, "pqr"),
+    ],
+)
+def test_a_chain_of_merged_patients_is_followed_to_its_end_and_a_ring_is_counted(tmp_path, order, links, patients):
+    patient, stay, *others = basis(reasonCode=[concept("Cough")])
+    named = {name: [{"other": {"reference": f"Patient/{other}"}, "type": kind}] for name, (other, kind) in links.items()}
+    records = [patient | {"id": name, "link": named.get(name, [])} for name in order]
+    stays = [stay | {"id": f"e{name}", "subject": {"reference": f"Patient/{name}"}} for name in "qr"]
+    found = [observation("Lipase", 9, encounter={"reference": f"Encounter/{one['id']}"}) for one in (stay, *stays)]
+    cases, attrition = read(write(tmp_path, [*records, stay, *stays, *others, *found]))
+    assert {case.subject_key[-1] for case in cases} == set(patients) and len(cases) == 3
+    assert attrition.events["patients that were merged into another"] == 3 - len(patients)
+    ring = attrition.events["patients merged into one another in a ring, kept apart"]
+    assert ring == (2 if len(patients) == 3 else 0)
+
+
 def test_xml_is_named_for_what_it_is(tmp_path):
     for text, said in (
         (

@@ -7,7 +7,7 @@ read.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -100,7 +100,8 @@ def _cases_by_encounter(encounters: Sequence[Resource], attrition: Attrition) ->
     """Make a case for each of ``encounters`` that took place and is not part of another one. Returns the case of each
     encounter; one that is part of another has the case of the whole. Those left out, and parts, are counted."""
     happened = dict.fromkeys(one for one in encounters if one.text("status") not in _WORDS["never"])
-    wholes = {encounter: _whole_encounter(encounter, happened) for encounter in happened}
+    around = {one: outer for one in happened if (outer := one.child("partOf").resolve()) in happened}
+    wholes = {encounter: encounter.last_of(around) or encounter for encounter in happened}
     cases = {whole: _Case(_patient_of(whole), [whole]) for encounter, whole in wholes.items() if encounter is whole}
     for encounter, whole in wholes.items():
         if encounter is not whole:
@@ -108,17 +109,6 @@ def _cases_by_encounter(encounters: Sequence[Resource], attrition: Attrition) ->
     attrition.count("encounters that did not take place", len(encounters) - len(happened))
     attrition.count("encounters that are part of another", len(wholes) - len(cases))
     return {encounter: cases[whole] for encounter, whole in wholes.items()}
-
-
-def _whole_encounter(encounter: Resource, known: Collection[Resource]) -> Resource:
-    """Return the outermost encounter of which ``encounter`` is part (``partOf``), directly or through others. It is
-    ``encounter`` itself if it is part of none that is ``known``, or if the references form a ring."""
-    chain = [encounter]
-    while (outer := chain[-1].child("partOf").resolve()) and outer in known:
-        if outer in chain:
-            return encounter
-        chain.append(outer)
-    return chain[-1]
 
 
 def _is_lasting(resource: Resource) -> bool:

@@ -97,9 +97,7 @@ class FhirElement(Element):
             # Of other bundles only one may have it: the pages of a query are bundles, which refer to one another.
             only = next(iter(known.values())) if len(known) == 1 else None
             if alias and (resource := known.get(bundle) or known.get("") or only):
-                while resource.successor:
-                    resource = resource.successor
-                return resource
+                return resource.successor or resource
         return None
 
     def identifier(self) -> str:
@@ -184,7 +182,7 @@ class Export:
 class Resource(FhirElement):
     """A FHIR resource of the type ``kind``. It may refer to the resources of its own ``bundle``, to those outside of
     bundles, and to one that a single other bundle has. ``is_stu3``: it had element names of FHIR STU3, which were
-    replaced by those of R4. ``successor``: the patient into whose record that of this patient was merged."""
+    replaced by those of R4. ``successor``: the patient into whose record that of this one was merged at last."""
 
     successor: "Resource | None" = None
 
@@ -210,6 +208,16 @@ class Resource(FhirElement):
     def identity(self) -> str:
         """The identifier of the resource, which is unique among all bundles."""
         return self.bundle + (self.text("id") or self.place)
+
+    def last_of(self, following: "Mapping[Resource, Resource]") -> "Resource | None":
+        """Return the last resource of the chain that begins with this one; ``following`` has the next one of each. None
+        where the chain runs into a ring."""
+        chain = [self]
+        while one := following.get(chain[-1]):
+            if one in chain:
+                return None
+            chain.append(one)
+        return chain[-1]
 
 
 def attached_texts(attachments: Iterable[FhirElement], attrition: Attrition) -> list[str]:
@@ -275,12 +283,16 @@ def read_resources(path: Path, kinds: Collection[str], attrition: Attrition) -> 
     kept = [one for one in export.resources if f"{one.kind}/{one.text('id')}" not in addresses["DELETE"]]
     attrition.count("resources that were deleted", len(export.resources) - len(kept))
     # The record of a patient may have been merged into that of another, as the link of either says.
+    merged: dict[Resource, Resource] = {}
     for patient in of_kind(kept, "Patient"):
         for link in patient.children("link"):
             other, kind = link.child("other").resolve(), link.text("type")
-            if other and not (other is patient or patient.successor) and kind in ("replaced-by", "replaces"):
+            if other and other is not patient and kind in ("replaced-by", "replaces"):
                 old, new = (patient, other) if kind == "replaced-by" else (other, patient)
-                old.successor = new
+                merged.setdefault(old, new)
+    for patient in merged:
+        patient.successor = patient.last_of(merged)
+        attrition.count("patients merged into one another in a ring, kept apart", patient.successor is None)
     attrition.count("patients that were merged into another", sum(one.successor is not None for one in kept))
     return [one for one in kept if one.successor is None]
 
