@@ -13,13 +13,14 @@ import hashlib
 import io
 import json
 import lzma
+import math
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NamedTuple, Self
 
 from ..files import csv_records, file_type
 from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, patterns, phrases, quoted, visible
@@ -36,7 +37,6 @@ _FILES = (("data",), ("content",))  # the names of whole files in base64, as FHI
 # What is wrong with a file or folder that this user is not allowed to read, and what to do about it.
 NOT_PERMITTED = ("may not be read by this user", "ask its owner, or see to its permissions")
 _MOST_PACKINGS = 4  # compressions and archives around one file
-_GAP = re.compile(r"(?=[^\s,])")  # the first character behind white space and commas
 _QUOTED, _NUMBER = patterns("flat_files").quoted, patterns("flat_files").number  # text in quotes, as repr writes it
 
 
@@ -192,55 +192,59 @@ def read_text(path: Path) -> str:
     return text
 
 
-def parse_json(path: Path, text: str, line: int = 1, place: str = "") -> Any:
-    """Parse the JSON value in ``text``, which begins at ``line`` and ``place`` of the file ``path``. Its texts lose
-    invisible characters (:func:`visible`).
+class _Object(NamedTuple):
+    """A JSON object as its text has it: a name may occur twice."""
+
+    pairs: list[tuple[str, Any]]
+
+
+def _parse_json(text: str) -> Any:
+    """Parse a JSON value, its objects as :class:`_Object`. Returns the error for a text that is none."""
+    try:
+        return json.loads(text, object_pairs_hook=_Object)
+    except (ValueError, RecursionError) as error:
+        return error
+
+
+def _checked_json(parsed: Any, path: Path, line: int, place: str) -> Any:
+    """Return a JSON value of :func:`_parse_json`, which begins at ``line`` or ``place`` of the file ``path``, with
+    dictionaries as objects. Its texts lose invisible characters (:func:`visible`).
 
     Raises IngestError for invalid JSON, a name that occurs twice in one object, NaN and infinity, and too long texts
     other than files in base64 (:data:`_FILES`).
     """
 
-    def error_at(problem: str, field: str | None = None, at: int = line) -> IngestError:
-        """Make the error about a ``problem`` in the JSON text, at the line ``at`` and in the ``field``, if any."""
+    def error_at(problem: str, keys: Iterable[str | int] = (), at: int = line) -> IngestError:
+        """Make the error about a ``problem`` at the line ``at``. ``keys`` are the names and indices that lead to it."""
+        field = place + "".join(f"[{key}]" if isinstance(key, int) else f".{quoted(key)}" for key in keys)
         remedy = "repair the file or export it again (JSON Lines: one object a line)"
-        return IngestError(path, problem, remedy, line=None if place else at, field=field or place or None)
+        return IngestError(path, problem, remedy, line=None if place else at, field=field.lstrip(".") or None)
 
-    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Make a dictionary of the ``pairs`` of a JSON object; raises IngestError for a name that occurs twice."""
-        content = {visible(name): value for name, value in pairs}
-        if len(content) < len(pairs):
-            names = [visible(name) for name, _ in pairs]
-            raise error_at("occurs twice in one object", place + quoted(max(names, key=names.count)))
-        return content
-
-    def refuse_constant(name: str) -> NoReturn:
-        """Raise IngestError for ``NaN``, ``Infinity`` and ``-Infinity``."""
-        raise error_at(f"{name} is no number")
-
-    def make_visible(value: Any, *keys: str | int) -> Any:
-        """Return a JSON value with invisible characters removed from its texts. ``keys`` are the names and indices that
-        lead to it, for messages. Raises IngestError for too long a text."""
-        if isinstance(value, dict):
-            return {name: make_visible(inner, *keys, name) for name, inner in value.items()}
+    def check(value: Any, *keys: str | int) -> Any:
+        """Return the checked ``value`` to which ``keys`` lead."""
+        if isinstance(value, _Object):
+            names = [visible(name) for name, _ in value.pairs]
+            if len(set(names)) < len(names):
+                raise error_at("occurs twice in one object", (*keys, max(names, key=names.count)))
+            return {name: check(inner, *keys, name) for name, (_, inner) in zip(names, value.pairs, strict=True)}
         if isinstance(value, list):
-            return [make_visible(inner, *keys, index) for index, inner in enumerate(value)]
+            return [check(inner, *keys, index) for index, inner in enumerate(value)]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise error_at(f"{json.dumps(value)} is no number")
         if isinstance(value, str) and len(value) > LONGEST_TEXT and keys[-1:] not in _FILES:
-            field = "".join(f"[{key}]" if isinstance(key, int) else f".{quoted(key)}" for key in keys)
-            raise error_at(f"a text of {len(value):,} characters", (place + field).lstrip("."))
+            raise error_at(f"a text of {len(value):,} characters", keys)
         return visible(value) if isinstance(value, str) else value
 
-    try:
-        return make_visible(json.loads(text, object_pairs_hook=to_object, parse_constant=refuse_constant))
-    except json.JSONDecodeError as error:
-        if root := re.match(r"\s*(?:<[?!][^<>]*>\s*)*<(?:\w+:)?(\w+)", text):
-            raise error_at(f"not JSON but XML, such as C-CDA, which is not read: <{root[1][:40]}>") from error
+    if isinstance(parsed, json.JSONDecodeError):
+        if root := re.match(r"\s*(?:<[?!][^<>]*>\s*)*<(?:\w+:)?(\w+)", parsed.doc):
+            raise error_at(f"not JSON but XML, such as C-CDA, which is not read: <{root[1][:40]}>")
         # Text in quotes may be withheld, so "Expecting ',' delimiter" becomes "Expecting a comma as delimiter".
-        reason = error.msg.replace("','", "a comma as").replace("':'", "a colon as")
-        raise error_at(f"not JSON at column {error.colno} ({reason})", at=line + error.lineno - 1) from error
-    except IngestError:
-        raise
-    except (RecursionError, ValueError) as error:
-        raise error_at("nested too deeply, or a number too long") from error
+        reason = parsed.msg.replace("','", "a comma as").replace("':'", "a colon as")
+        raise error_at(f"not JSON at column {parsed.colno} ({reason})", at=line + parsed.lineno - 1)
+    with contextlib.suppress(RecursionError):
+        if not isinstance(parsed, Exception):
+            return check(parsed)
+    raise error_at("nested too deeply, or a number too long")
 
 
 class Element:
@@ -268,23 +272,19 @@ class Element:
         ``repair`` is applied to the text of the file first. Raises IngestError for a file that is no text.
         """
         text = repair(read_text(path).replace("\ufeff", ""))  # also within the file, where several were joined
-
-        def parse(part: str, line: int | None = None, place: str = "") -> Any:
-            """Parse a ``part`` of the text, which begins at ``line``, or at ``place`` of the whole."""
-            return cls(parse_json(path, part, line or 1, place), path, line, place)
-
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        whole = _lenient_json(text)
-        if whole is None and any(isinstance(_lenient_json(line), dict) for _, line in lines[:2]):
-            yield from (functools.partial(parse, part, number) for number, part in lines)
-        elif isinstance(whole, list):
-            start, index = next(_GAP.finditer(text, text.index("[") + 1)).end(), 0
-            while text[start] != "]":
-                _, end = json.JSONDecoder().raw_decode(text, start)
-                yield functools.partial(parse, text[start:end], None, f"[{index}]")
-                start, index = next(_GAP.finditer(text, end)).end(), index + 1
+        whole = _parse_json(text)
+
+        def make(value: Any, line: int | None = None, place: str = "") -> Self:
+            """Check a parsed ``value`` at ``line``, or at ``place`` of the whole, and make its element."""
+            return cls(_checked_json(value, path, line or 1, place), path, line, place)
+
+        if isinstance(whole, list):
+            yield from (functools.partial(make, item, None, f"[{index}]") for index, item in enumerate(whole))
+        elif isinstance(whole, Exception) and any(isinstance(_parse_json(line), _Object) for _, line in lines[:2]):
+            yield from (functools.partial(make, _parse_json(line), number) for number, line in lines)
         else:
-            yield functools.partial(parse, text)
+            yield functools.partial(make, whole)
 
     def __bool__(self) -> bool:
         """Whether the object has any content: an absent value, which is read as an empty object, is False."""
@@ -352,13 +352,6 @@ def flat_text(content: Any, label: Callable[[str], str], keep: Callable[[str], b
     content = f"{Decimal(str(content)):f}" if isinstance(content, float) else content  # without an exponent
     text = "" if content is None else one_line(str(content))
     return text if keep(text) else ""
-
-
-def _lenient_json(text: str) -> Any:
-    """Parse JSON without further checks; None for a text that is none."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text)
-    return None
 
 
 def digest_id(dataset: str, content: Any) -> str:
