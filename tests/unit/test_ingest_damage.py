@@ -46,6 +46,33 @@ def test_damaged_tables_are_errors_with_file_line_and_field(tmp_path, table, dam
     assert error.value.remedy
 
 
+@pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
+@pytest.mark.parametrize(
+    ("table", "column", "bad", "said"),
+    [
+        ("hosp/admissions", "admittime", "2160-13-01 08:00:00", "2 of 3 times cannot be read"),
+        ("hosp/labevents", "charttime", "noon", "cannot be read"),
+        ("hosp/patients", "anchor_age", "sixty", "whole number"),
+    ],
+)
+def test_an_error_within_a_table_in_parts_names_the_part(tmp_path, table, column, bad, said, ending):
+    import duckdb
+
+    write_mimic(tmp_path)
+    (tmp_path / f"{table}.csv.gz").unlink()
+    columns, rows = mimic_tables()[table]
+    for number, part in enumerate((rows[:1], [row | {column: bad} for row in rows[1:]])):
+        path = tmp_path / table / f"part-{number}.csv.gz"
+        write_table(path, columns, part)
+        if ending == "parquet":
+            duckdb.sql(f"COPY (FROM read_csv('{path}', all_varchar=true)) TO '{path.parent}/part-{number}.parquet'")
+            path.unlink()
+    with pytest.raises(IngestError, match=said) as error:
+        ingest("mimic_iv", settings(mimic_iv={"path": "real", "credentialed": False}), tmp_path)
+    assert error.value.path.name == f"part-1.{ending}"
+    assert error.value.line == (2 if ending == "csv.gz" and table == "hosp/patients" else None)
+
+
 def test_damage_in_credentialed_tables_is_told_without_their_words(tmp_path):
     replaced(",60,", ",sixtyish,")(write_mimic(tmp_path) / "hosp/patients.csv.gz")
     for credentialed in (False, None, True):

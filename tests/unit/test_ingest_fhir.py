@@ -645,7 +645,9 @@ def test_a_patient_merged_into_another_is_one_with_it(tmp_path, holder, target, 
 )
 def test_a_chain_of_merged_patients_is_followed_to_its_end_and_a_ring_is_counted(tmp_path, order, links, patients):
     patient, stay, *others = basis(reasonCode=[concept("Cough")])
-    named = {name: [{"other": {"reference": f"Patient/{other}"}, "type": kind}] for name, (other, kind) in links.items()}
+    named = {
+        name: [{"other": {"reference": f"Patient/{other}"}, "type": kind}] for name, (other, kind) in links.items()
+    }
     records = [patient | {"id": name, "link": named.get(name, [])} for name in order]
     stays = [stay | {"id": f"e{name}", "subject": {"reference": f"Patient/{name}"}} for name in "qr"]
     found = [observation("Lipase", 9, encounter={"reference": f"Encounter/{one['id']}"}) for one in (stay, *stays)]

@@ -5,6 +5,7 @@ event at all. Both are found by comparing the tables with each other and with th
 that no table has, patients after the last one of a table, times that cannot be read.
 """
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -14,7 +15,7 @@ import tempfile
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
@@ -40,7 +41,7 @@ _PARTS = ("[-_][0-9]*", *(f"{end}/{file}" for end in ("", ".csv", ".parquet") fo
 _CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")  # digest and file, as sha256sum writes them
 
 
-class Tables:
+class Tables(contextlib.AbstractContextManager["Tables"]):
     """The tables of a MIMIC-IV folder as views of a DuckDB database. All columns are text; empty fields are NULL.
 
     It is a context manager: at its end the database is closed and its files are removed.
@@ -65,12 +66,9 @@ class Tables:
         for macro in ("unzoned", "moment", "blank", "one_line", "plain", "cancelled", "finite"):
             self.connection.execute(QUERIES[macro].replace("{doubtful}", doubtful))
         self.paths: dict[str, Path] = {}  # by the names of the tables: file, or folder of parts
+        self._parts: dict[str, dict[Path, str]] = {}  # by the names of the tables: a query for each file
         self._by_zone: dict[bool, str] = {}  # the first table whose times have a zone, and the first without
         self._widths: dict[Path, int] = {}  # of all files: fields of a row, 0 in Parquet
-
-    def __enter__(self) -> Self:
-        """Return these tables; they are open already."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close the database and remove its files."""
@@ -89,8 +87,16 @@ class Tables:
             remedy = "point the data set's path at the folder that holds hosp/ (MIMIC-IV) and note/ (MIMIC-IV-Note)"
             raise IngestError(self.folder / f"{name}.csv.gz", "no such table", remedy)
         self.paths[name] = files[0] if len(files) == 1 else files[0].parent
-        parts = " UNION ALL ".join(f"FROM {self._query_of(file, name, columns)}" for file in files)
+        self._parts[name] = {file: f"FROM {self._query_of(file, name, columns)}" for file in files}
+        parts = " UNION ALL ".join(self._parts[name].values())
         self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS {parts}")
+
+    def _file_with(self, name: str, column: str, value: str | None) -> Path:
+        """Return the file of the table ``name`` that has the ``value`` in a column; the folder of its parts where none
+        has, or the value is None."""
+        parts = self._parts[name].items() if len(self._parts[name]) > 1 and value else ()
+        matching = (file for file, query in parts if any(self.rows(f"{query} WHERE {column} = ? LIMIT 1", [value])))
+        return next(matching, self.paths[name])
 
     def _query_of(self, path: Path, name: str, columns: Sequence[str]) -> str:
         """Write a query (SQL) that reads ``columns`` from ``path``, a file of the table ``name``. Raises IngestError as
@@ -228,7 +234,7 @@ class Tables:
         elif readable >= _CLOCK and counts.hours == _HALF_A_DAY:
             problem = f"{readable:,} times, all from 1:00 to 12:59: a 12-hour clock without AM and PM"
         if problem:
-            raise IngestError(self.paths[name], problem, AS_PUBLISHED, field=column)
+            raise IngestError(self._file_with(name, column, counts.sample), problem, AS_PUBLISHED, field=column)
         if unread > filled * _LOST:
             self.attrition.warn(f"{name}, {column}: {unreadable}")
 
@@ -241,7 +247,7 @@ class Tables:
         for identifier, value, failed in self.rows(query):
             if key != column and failed <= _LOST * int(self.attrition.tables[f"hosp/{table}"]):
                 return self.attrition.warn(f"hosp/{table}: {failed:,} times {column} {problem}, like {shape(value)}")
-            path = self.paths[f"hosp/{table}"]
+            path = self._file_with(f"hosp/{table}", column, value)
             row = "" if key == column else f" in the row of {key} {quoted(identifier or '')}"
             # Where quoted values are withheld, the shape of a time still shows what is wrong with it.
             message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
