@@ -77,6 +77,13 @@ KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}
         ("known Crohn‘s disease", "Crohn disease"),
         ("treated for Grave's disease", "Graves' disease"),
         ("Meniere´s since May", "Ménière's disease"),
+        ("known Crohn‘s", "Crohn disease"),
+        ("known Graves'", "Graves disease"),
+        ("Grave’s, treated", "Graves' disease"),
+        ("told of Hashimoto's", "Hashimoto thyroiditis"),
+        ("an overactive thyroid", "Graves'"),
+        ("ileal Crohn's disease", "Crohn's"),
+        ("known Still's", "Still's disease"),
         ("Pneumonia: no fever since.", "Pneumonia"),
     ],
 )
@@ -127,6 +134,7 @@ def test_a_diagnosis_is_found_under_its_names(text, diagnosis):
         ("hypertensive to 200/110", "Pulmonary hypertension"),
         ("a septic joint as a child", "Sepsis"),
         ("Still has pain. Kidneys hurt.", "Still's disease"),
+        ("in a grave state", "Graves' disease"),
         ("Kidneys hurt.", "Kidney disease"),
     ],
 )

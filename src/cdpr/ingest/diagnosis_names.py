@@ -38,15 +38,22 @@ def _diseases_by_spelling() -> dict[str, list[Term]]:
     rows = shipped_table("cdpr.ingest", "abbreviations.csv")
     short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in rows)
     terms: dict[str, list[Term]] = {}
-    for spelling, term in (*diagnoses().spellings.items(), *short.spellings.items()):
-        terms.setdefault(_lookup_form(spelling), []).append(term)
+    for term in (*diagnoses().terms.values(), *short.terms.values()):
+        for form in {_lookup_form(name) for name in _with_eponyms(term.name, *term.aliases)}:
+            terms.setdefault(form, []).append(term)
     return terms
 
 
+def _with_eponyms(*names: str) -> list[str]:
+    """Return names of diseases, and the people in them: "Graves'" of "Graves' disease"."""
+    return [*names, *(person[1] for person in map(_PATTERN.eponym.match, names) if person)]
+
+
 def _lookup_form(name: str) -> str:
-    """Return the normalised name with each word replaced by the first of its synonyms: "Lung carcinoma" becomes "lung
-    cancer"."""
-    return " ".join(_list_synonyms(word)[0] for word in normalise(name).split())
+    """Return the normalised name with each word replaced by the first of its synonyms, and without the s of a
+    possessive: "Lung carcinoma" becomes "lung cancer", "Crohn's disease" "crohn disease"."""
+    words = normalise(re.sub(r"'s\b", "", _without_accents(name))).split()
+    return " ".join(_list_synonyms(word)[0] for word in words)
 
 
 def _list_synonyms(word: str) -> Sequence[str]:
@@ -66,7 +73,7 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     - a known disease with which the cause begins or ends, where the entry states a cause: "gout" for "... due to gout";
     - all aliases of the known diseases among these names: "CAP";
     - the adjectives of this disease: "diabetic" for "Type 2 diabetes";
-    - a person whose name it has, if that is long: "Sjögren's" of "Sjögren's syndrome".
+    - a person whose name it has: "Sjögren's" of "Sjögren's syndrome".
     """
     whole = one_line(diagnosis)
     entry = next(filter(says_something, _PATTERN.number.split(whole)), whole).strip(" .,;")
@@ -80,8 +87,7 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     names += [alias for term in known for alias in (term.name, *term.aliases)]
     words = [word for word in _PATTERN.word.finditer(bare_disease) if not _is_false_friend(bare_disease, *word.span())]
     names += [adjective for word in words for adjective in _adjectives(word[0])]
-    names += [person[1] for person in map(_PATTERN.eponym.match, names) if person]
-    return tuple(filter(says_something, dict.fromkeys(names)))
+    return tuple(filter(says_something, dict.fromkeys(_with_eponyms(*names))))
 
 
 def _adjectives(disease: str) -> list[str]:
@@ -126,14 +132,17 @@ def _name_pattern(name: str) -> str:
     r"""Return a regular expression for one name of a diagnosis: its words in any spelling, with any punctuation between
     them. ``lung cancer`` gives ``(?<!\w)(?i:(?:lung)(?:'?s)?[\W_]+(?:cancer|carcinoma)(?:'?s)?(?:e?s)?(?!\w))``.
 
-    An abbreviation of up to four capitals matches only in capitals, so that "pe" in a sentence is not "PE". A name
-    begins where a word does, but a Chinese one anywhere: Chinese has no spaces between words.
+    An abbreviation of up to four capitals matches only in capitals, so that "pe" in a sentence is not "PE", and a
+    person's short name with a capital and an s: "Graves", not "grave". A name begins where a word does, but a Chinese
+    one anywhere: Chinese has no spaces between words.
     """
     words, between = _PATTERN.word.findall(name), r"[\W_]+"
     if CHINESE.search(name):
         return between.join(map(re.escape, words))
     if len(name) <= 4 and name.isupper():
         return rf"(?<!\w){between.join(map(re.escape, words))}s?(?!\w)"
+    if person := _PATTERN.short_eponym.fullmatch(name):
+        return rf"(?<!\w){person[1]}(?:'?s|s')(?!\w)"
     closing = r"\)?" if name[-1] == ")" else ""
     return rf"(?<!\w)(?i:{between.join(map(_word_pattern, words))}(?!\w){closing})"
 
