@@ -15,14 +15,13 @@ from .attrition import Attrition
 from .fhir_resources import FhirElement, Resource, attached_texts, concept_display, of_kind
 from .names import Workup, clean_name, covers, panel_of, physical_key, term_of, without_semicolons
 from .notes import report_text
-from .texts import blank_if_missing, is_absent, one_line, patterns, phrases, says_something
+from .texts import LONG_CLAUSE, blank_if_missing, is_absent, one_line, patterns, phrases, says_something
 
 _WORDS, _PATTERN = phrases("fhir"), patterns("fhir")
 FINAL = _WORDS["final"]  # values of the element ``status``, each with its order: corrections before what they correct
 _SEXES = {sex: set(words) for sex, words in _WORDS["sexes"].items()}  # by FHIR's ``male``, ...: words and codes for it
 Texts = dict[str, str]  # by examination
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"  # categories of observations
-_LONG = 80  # characters; a longer value without a unit is a report, not a quantity
 
 
 def time_of(resource: Resource, end: bool = False) -> datetime | None:
@@ -69,7 +68,8 @@ class _Collector:
         for analyte in analytes:
             if key is None:
                 self.attrition.count("observations without a name")
-            elif analyte.value and len(analyte.value) > _LONG and not analyte.units:
+            # A longer value without a unit is a report, not a quantity.
+            elif analyte.value and len(analyte.value) > LONG_CLAUSE and not analyte.units:
                 self.workup.add(key, f"{analyte.label}: {analyte.value}")
             elif not self.workup.add(key, analyte):
                 self.attrition.count("repeated items")

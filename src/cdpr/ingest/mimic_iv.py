@@ -210,22 +210,17 @@ def _culture_text(rows: Sequence[Row]) -> str:
     """Write the result of one microbiological test: its organisms, each with quantity and interpretations of
     antibiotics, and its comments. Empty where the rows have none of these."""
     parts = []
-    for organism in _list_distinct(row.org_name for row in rows):
+    for organism in dict.fromkeys(row.org_name for row in rows if row.org_name):  # each once
         isolates = [row for row in rows if row.org_name == organism]
         parts.append(f"Organism: {organism}")
-        parts += [f"Quantity: {quantity}" for quantity in _list_distinct(row.quantity for row in isolates)]
+        parts += dict.fromkeys(f"Quantity: {row.quantity}" for row in isolates if row.quantity)
         tested = [f"{row.ab_name} {row.interpretation}" for row in isolates if row.ab_name and row.interpretation]
         if tested:
-            parts.append("Interpretation: " + ", ".join(_list_distinct(tested)))
-    comments = _list_distinct(one_line(row.comments) for row in rows if row.comments and says_something(row.comments))
+            parts.append("Interpretation: " + ", ".join(dict.fromkeys(tested)))
+    comments = [one_line(row.comments) for row in rows if row.comments and says_something(row.comments)]
     if comments:
-        parts.append(("Comments: " if parts else "") + " ".join(comments))
+        parts.append(("Comments: " if parts else "") + " ".join(dict.fromkeys(comments)))
     return "; ".join(parts)
-
-
-def _list_distinct(items: Iterable[str | None]) -> list[str]:
-    """Return each item once, without empty ones, in the order of first occurrence."""
-    return list(dict.fromkeys(item for item in items if item))
 
 
 def _radiology_results(rows: Sequence[Row], attrition: Attrition) -> Iterator[_NamedResult]:

@@ -15,7 +15,7 @@ import tempfile
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..files import file_digest, file_type, parse_yaml, shipped_text
 from ..locks import NO_RECORD_LOCKS, has_record_locks
@@ -157,7 +157,7 @@ class Tables(contextlib.AbstractContextManager["Tables"]):
                 duckdb.ConversionException) as error:  # fmt: skip
             if "No space left on device" in str(error):
                 raise  # the table is whole: `cdpr.problems` says which disk is full
-            raise self._explain(str(error)) from error
+            self._explain(str(error))
 
     def query(self, name: str, parameters: Sequence[Any] = (), **parts: Any) -> list[Any]:
         """Run the query ``name`` of ``mimic_queries.yaml`` and return its rows as named tuples. A ``CREATE TABLE``
@@ -165,22 +165,19 @@ class Tables(contextlib.AbstractContextManager["Tables"]):
         the places of its question marks. Raises IngestError for a table that cannot be read."""
         return list(self.rows(statement(name, **parts), parameters))
 
-    def _explain(self, message: str) -> IngestError:
-        """Make the error to raise for an error message of DuckDB. The message quotes rows and counts records instead of
+    def _explain(self, message: str) -> NoReturn:
+        """Raise the IngestError for an error message of DuckDB. The message quotes rows and counts records instead of
         lines, so only the table is taken from it; then a slow scan of that table finds the line and the problem."""
         path = next((p for p in self._widths if str(p) in message), self.folder)
         width = self._widths.get(path)
         if not width or "gzip" in message.casefold():
-            return IngestError(path, "the file is cut short or damaged", "copy or download it again")
-        try:
-            for line, fields in csv_rows(path):
-                if len(fields) != width:
-                    problem = f"the row that begins here has {len(fields)} fields where the header has {width}"
-                    return IngestError(path, problem, "repair or download the file again", line=line)
-        except IngestError as error:
-            return error
+            raise IngestError(path, "the file is cut short or damaged", "copy or download it again")
+        for line, fields in csv_rows(path):  # which may raise the error itself
+            if len(fields) != width:
+                problem = f"the row that begins here has {len(fields)} fields where the header has {width}"
+                raise IngestError(path, problem, "repair or download the file again", line=line)
         problem = "a mixture of line ends, or a row that is longer than any that is known"
-        return IngestError(path, problem, "repair or download the file again")
+        raise IngestError(path, problem, "repair or download the file again")
 
     # Whether the tables are whole and fit together.
 
