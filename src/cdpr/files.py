@@ -168,11 +168,9 @@ def read_json_lines(
     kind: type[Line],
     error: type[ValueError] = TableError,
     remedy: str = "; remove the file and start snakemake again",
-    skips: Callable[[str], bool] = lambda line: False,
 ) -> Iterator[tuple[int, Line]]:
     """Yield the records in a file that has one JSON object per line, each as (number of its line, object of the
-    pydantic class ``kind``). A file whose name ends in ``.gz`` is decompressed. Lines for which ``skips`` is true are
-    left out without checking them.
+    pydantic class ``kind``). A file whose name ends in ``.gz`` is decompressed.
 
     Raises ``error`` for a line that is no such record, and for a file that is not UTF-8. The message names file, line
     and field, ends with ``remedy``, and quotes nothing of the line, which may hold text of a case; the name of an
@@ -184,8 +182,7 @@ def read_json_lines(
     try:
         with open_text(Path(path)) as lines:
             for number, line in enumerate(lines, 1):
-                if not skips(line):
-                    yield number, kind.model_validate_json(line)
+                yield number, kind.model_validate_json(line)
     except ValidationError as problem:  # no cause of the error below, since it may quote a patient's text
         first = problem.errors()[0]
         field = next((name for name in first["loc"][:1] if name in kind.model_fields), "record")

@@ -3,7 +3,6 @@ splits."""
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,10 +62,6 @@ class CaseRecord(BaseModel, frozen=True, extra="forbid"):
         return self
 
 
-_SPLIT = re.compile(r'"split": ?"(\w+)"')  # the field as JSON
-_TAIL = 512  # characters at the end of a line: our own files name the split there, so only these are searched
-
-
 class RecordError(ValueError):
     """A file of case records that cannot be used. The message names the file, the line and the field, and quotes
     nothing of the file, because it may be clinical text under a data use agreement."""
@@ -84,18 +79,10 @@ def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:
 
 
 def iterate_records(path: str | Path, split: str | None = None) -> Iterator[CaseRecord]:
-    """Yield the records in a file (one JSON object a line), one by one: those of one ``split``, or all for None. With a
-    ``split``, lines that clearly belong to another are skipped without checking them. Raises :class:`RecordError` at
-    the first line that is no record or repeats a ``note_id``."""
-
-    def is_of_another_split(line: str) -> bool:
-        """Whether the field "split" itself, not a text that quotes it, names another split: there the quotes would be
-        escaped."""
-        named_split = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
-        return named_split is not None and named_split[1] != split
-
+    """Yield the records in a file (one JSON object a line), one by one: those of one ``split``, or all for None. Raises
+    :class:`RecordError` at the first line that is no record or repeats a ``note_id``."""
     first_lines: dict[str, int] = {}
-    for number, record in read_json_lines(path, CaseRecord, RecordError, "", is_of_another_split):
+    for number, record in read_json_lines(path, CaseRecord, RecordError, ""):
         if record.note_id in first_lines:
             raise RecordError(f"{path}:{number}: its note_id is also in line {first_lines[record.note_id]}")
         first_lines[record.note_id] = number

@@ -162,16 +162,13 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     """Find the places where a text names the diagnosis without negating it, in the order of the text. With ``loose``,
     shortened, reordered and abbreviated names are found too."""
     plain = _without_accents(text)
-    exact = [match.span() for match in _exact_pattern(diagnosis).finditer(plain)]
-    spans = exact
+    spans = [match.span() for match in _exact_pattern(diagnosis).finditer(plain)]
     if loose:
         # A single word is left out where the next words make it the name of a test ("hepatitis antibody").
-        exact = [(a, b) for a, b in exact if " " in text[a:b] or not _PATTERN.test_alone.match(text, b)]
-        spans = exact.copy()
-        for start, end in (match.span() for match in _loose_pattern(diagnosis).finditer(plain)):
-            overlaps = any(start < other_end and other_start < end for other_start, other_end in exact)
-            if not overlaps and not _names_something_else(text, start, end, diagnosis):
-                spans.append((start, end))
+        spans = [(a, b) for a, b in spans if " " in text[a:b] or not _PATTERN.test_alone.match(text, b)]
+        others = [match.span() for match in _loose_pattern(diagnosis).finditer(plain)]
+        apart = [(a, b) for a, b in others if all(b <= start or end <= a for start, end in spans)]
+        spans += [(a, b) for a, b in apart if not _names_something_else(text, a, b, diagnosis)]
     affirmed = [(a, b) for a, b in sorted(spans) if not _is_false_friend(text, a, b) and not _is_negated(text, a, b)]
     return [Mention(start, end, text[start:end], _is_of_relative(text, start, end)) for start, end in affirmed]
 
