@@ -275,7 +275,7 @@ class Element:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         whole = _parse_json(text)
 
-        def make(value: Any, line: int | None = None, place: str = "") -> Self:
+        def make(value: Any, line: int | None = None, place: str = "") -> Any:
             """Check a parsed ``value`` at ``line``, or at ``place`` of the whole, and make its element."""
             return cls(_checked_json(value, path, line or 1, place), path, line, place)
 
