@@ -182,9 +182,8 @@ class Attrition:
         """Write the counts for a terminal: cases, rules, leaks, tables, warnings. A table has a line with how many of
         its rows were read and used, and why the others were not. With ``identifiers`` each rule lists the first cases
         that it dropped."""
-        templates = environment(package)
-        templates.filters["quoted"] = quoted
-        text = templates.get_template("attrition.txt").render(counts=self, identifiers=identifiers, listed=_LISTED)
+        listed = {rule: ", ".join(map(quoted, cases[:_LISTED])) for rule, cases in self.dropped.items() if identifiers}
+        text = environment(package).get_template("attrition.txt").render(counts=self, listed=listed, most=_LISTED)
         return text.removesuffix("\n")
 
     def count_left_out(self) -> None:

@@ -46,7 +46,15 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     """Read the folder of MIMIC-IV. Yields the records of all usable discharge summaries. Raises IngestError for a
     missing table or column, a damaged file, or where more than 1% of the ages or admission times are unreadable."""
     with Tables(work.path, work.state / "tables", work.attrition) as tables:
-        _open_tables(tables)
+        for name, columns in QUERIES["columns"].items():
+            tables.add(name, columns)
+        tables.check_sums()
+        tables.count_rows()
+        tables.check_times("hosp/admissions", "admittime", tables.query("admission_times")[0])
+        for name in ("stays", "persons"):  # one row for each admission and each patient
+            tables.query(name)
+        for check in QUERIES["row_checks"]:
+            tables.check_rows(**check)
         _log.info("numbering notes and admissions in %s", work.path)
         tables.query("note_ids")
         tables.query("first_notes")
@@ -56,20 +64,6 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
         tables.check_references()
         yield from _read_notes(tables, work)
     work.attrition.count_left_out()
-
-
-def _open_tables(tables: Tables) -> None:
-    """Open and check all tables, and create the tables ``stays`` and ``persons``, with one row for each admission and
-    each patient. Raises IngestError for data that is missing, unreadable or contradictory."""
-    for name, columns in QUERIES["columns"].items():
-        tables.add(name, columns)
-    tables.check_sums()
-    tables.count_rows()
-    tables.check_times("hosp/admissions", "admittime", tables.query("admission_times")[0])
-    tables.query("stays")
-    tables.query("persons")
-    for check in QUERIES["row_checks"]:
-        tables.check_rows(**check)
 
 
 def _read_notes(tables: Tables, work: Import) -> Iterator[CaseRecord]:
