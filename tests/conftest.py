@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from toy import appendicitis
 
@@ -17,6 +18,9 @@ from cdpr.report import style
 # One thread each, set before anything loads torch: pytest runs several processes on two cores, and threads
 # that wait for each other make small operations many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No example may fail because the machine is busy.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -306,7 +306,7 @@ RATES = load_catalogue().class_rates
 ORDERABLE = sorted([*load_catalogue().prices, "Sodium", "Bacteria", "MCV", "Odd Test", "HEENT (Physical Examination)"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     keys=st.lists(st.sampled_from(ORDERABLE), min_size=1, max_size=12, unique=True),
     budget=st.floats(0, 600),

@@ -172,7 +172,7 @@ def save(folder: Path, name: str, content: bytes) -> Path:
     return folder / name
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.permutations(range(7)), st.permutations(PFS_ORDER))
 def test_columns_are_found_by_name_in_any_order(tmp_path, clfs_order, pfs_order):
     clfs = read_clfs(save(tmp_path, "clfs.csv", clfs_bytes(clfs_order)))
