@@ -186,10 +186,10 @@ def test_no_other_name_says_another_region_or_contrast_than_what_it_is_priced_by
     [
         ("CT ABD & PELVIS W/O CONTRAST|Non-contrast CT abdomen and pelvis|CT KUB|Abdomen/pelvis CT without IV contrast",
          "74176"),
-        ("CT ABD & PELVIS WITH CONTRAST|CT A/P|CT of the abdomen and pelvis|CT Abdomen", "74177"),
+        ("CT ABD & PELVIS WITH CONTRAST|CT A/P|CT of the abdomen and pelvis|CT urinary tract", "74177"),
         ("CT ABD & PELVIS W & W/O CONTRAST", "74178"),
         ("CT ABDOMEN W/O CONTRAST|CT Abdomen without Contrast|CT ABDOMEN W/O CONTRAST (PORTABLE)", "74150"),
-        ("CT ABDOMEN W/CONTRAST|CT of the abdomen with contrast", "74160"),
+        ("CT ABDOMEN W/CONTRAST|CT of the abdomen with contrast|CT Abdomen|Abdominal CT", "74160"),
         ("CT ABDOMEN W&W/O C|CT Abdomen with and without Contrast", "74170"),
         ("CT CHEST W/O CONTRAST|Noncontrast CT of the chest|CT thorax without contrast", "71250"),
         ("CT CHEST W/CONTRAST|Chest CT", "71260"),

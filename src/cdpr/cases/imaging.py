@@ -56,7 +56,7 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
 @functools.lru_cache(maxsize=1 << 14)
 def study_tokens(name: str) -> tuple[str, ...]:
     """Return the words of a name, each word that price lists often shorten as the words that it stands for."""
-    text = f" {normalise(name)} ".replace("+", " ").replace(" w o ", " without ")
+    text = f" {normalise(name)} ".replace("+", " ").replace(" w o ", " without ").replace(" fore arm", " forearm")
     text = compiled(_TABLE["followed"]).sub(" with without ", text)
     text = compiled(_TABLE["units"]).sub(" ", text) if compiled(r"\d").search(text) else text
     return tuple(word for token in text.split() for word in _SHORT.get(token, token).split())
@@ -136,8 +136,7 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
         return []
     modalities = words & _MODALITIES
     known = (words - modalities) & _REGIONS
-    if len(known) > 1:
-        known -= {"softtissue"}  # "soft tissue of the neck" is the neck
+    known -= {"softtissue"} if len(known) > 1 else set()  # "soft tissue of the neck" is the neck
     unused, found = known, []  # words of no region yet, and the regions
     for part, whole in _WITHIN.get(min(modalities), {}).items():
         # In "cervical and thoracic spine" both parts share "spine", so not all words of a part have to be unused.

@@ -49,8 +49,7 @@ STUDIES = frozenset({"imaging", "procedure"})  # kinds of examinations that pric
 _FILLERS, BLOOD, _FLUIDS, _PROCEDURES, _ANTIBODY, _TECHNIQUES, _GENERIC = (
     frozenset(_TABLE[name]) for name in ("fillers", "blood", "fluids", "heads", "antibody", "techniques", "generic")
 )
-# Rules for names of one examination that look like two; for abbreviations and the like; for :func:`_match_kind`.
-_JOINING_RULES, _REWRITING_RULES, _UNLISTED_KINDS = (_TABLE[name] for name in ("together", "rewritten", "unlisted"))
+_UNLISTED_KINDS = _TABLE["unlisted"]  # rules for :func:`_match_kind`
 _SPELLINGS = tuple(_TABLE["spellings"].items())  # rules for spellings, such as British as American
 _ANY_SPELLING = any_of(_SPELLINGS)
 # The axes that are specimens, and the classes with one billing code for all specimens.
@@ -108,9 +107,10 @@ def _read(name: str) -> Meaning:
     """Read a name by the first rule that understands it, from exact lookup to guesses by single words. Where none does,
     the meaning has only a class (``kind``), if any; that of a remark, or of a text that is too long for a name, is
     empty. ``whole`` may be True although a rule left out words of the name; :func:`meaning` corrects it."""
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _LONGEST_NAME or _PATTERN.unseen.search(normalise(name)):
         return Meaning()
-    if may_be_listed_study(name) and not examinations().knows(name) and (study := _find_listed_study(name)):
+    is_study = may_be_listed_study(name) and not examinations().knows(name)
+    if is_study and (study := _read_choice(name) or _find_listed_study(name)):
         return study
     spelt, name = name, _use_words_of_vocabulary(name)
     if (listed := _look_up(name)) is not None:
@@ -120,7 +120,7 @@ def _read(name: str) -> Meaning:
         return Meaning(kind=kind, whole=False)
     if translate(name).clinical:  # a LOINC name
         return _read_standard_name(name)
-    if (found := _find_imaging(name) or _read_joined_known(name)) or is_remark:
+    if (found := _read_choice(name) or _find_imaging(name) or _read_joined_known(name)) or is_remark:
         return found or Meaning()
     # From what is certain to guesses.
     sure = _read_brackets(name) or _drop_fillers(name) or _check_axes(name, _match_words(name)) or _read_simpler(spelt)
@@ -146,12 +146,12 @@ def _use_words_of_vocabulary(name: str) -> str:
     # "Sodium, U": "Sodium (urine)". Known names are left alone: in "Hemoglobin (S)" the letter is no specimen.
     if not _read_by_name(name):
         name = _PATTERN.letter.sub(lambda match: _TABLE["specimen_letters"][match[1]], name)
-        name = _PATTERN.letters.sub(lambda match: _ABBREVIATIONS.get(match[0].casefold(), match[0]), name)
+        # "UrineCulture" is two words.
+        name = _PATTERN.letters.sub(lambda m: _ABBREVIATIONS.get(m[0].casefold(), m[0]), _PATTERN.run_on.sub(" ", name))
     if examinations().knows(name) or translate(name).clinical:
         return name
     name = name if _look_up(name) else in_english(name)
-    as_one = rewrite(normalise(name), _JOINING_RULES)
-    name = name if as_one == normalise(name) else as_one  # a name that no rule changes keeps its capitals
+    name = _rewrite_name(name, "together")
     parts = joined_parts(name)
     are_several = len(parts) > 1 and all(map(_stands_alone, map(_rewrite_name, parts)))
     return name if are_several else _rewrite_name(name)
@@ -165,11 +165,11 @@ def _stands_alone(part: str) -> bool:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _rewrite_name(name: str) -> str:
-    """Return the name after the rewriting rules of ``naming.yaml``: "c diff toxin" becomes "c difficile test". A name
-    to which no rule applies is returned unchanged."""
+def _rewrite_name(name: str, rules: str = "rewritten") -> str:
+    """Return the name after rewriting ``rules`` of ``naming.yaml``: "c diff toxin" becomes "c difficile test". A name
+    to which no rule applies is returned unchanged, with its capitals."""
     plain = normalise(name)
-    return name if (rewritten := rewrite(plain, _REWRITING_RULES)) == plain else rewritten
+    return name if (rewritten := rewrite(plain, _TABLE[rules])) == plain else rewritten
 
 
 def _look_up(name: str) -> Meaning | None:
@@ -178,8 +178,7 @@ def _look_up(name: str) -> Meaning | None:
     examination."""
     for spelling in (name, _PATTERN.side.sub(" ", name)):
         plain = normalise(spelling)
-        term = examinations().spellings.get(plain)
-        if term is not None and term.kind != "physical":
+        if (term := examinations().spellings.get(plain)) and term.kind != "physical":
             return Meaning((term,), "name" if normalise(term.name) == plain else "alias")
         if plain in examinations().parts:
             return _mean_quantity(plain)
@@ -188,8 +187,7 @@ def _look_up(name: str) -> Meaning | None:
 
 def _mean_quantity(part: str) -> Meaning:
     """Return the meaning of the name of a quantity: the examination that reports it."""
-    plain = normalise(part)
-    return Meaning((examinations().parts[plain],), "analyte", quantities=(quantities()[plain],))
+    return Meaning((examinations().parts[normalise(part)],), "analyte", quantities=(quantities()[normalise(part)],))
 
 
 def _physical_kind(name: str) -> str:
@@ -240,8 +238,7 @@ def _find_listed_study(name: str) -> Meaning | None:
     index, known = _index_listed_studies()
     wordings = study_wordings(_PATTERN.result.sub("", name.translate(_SIGNS)), known, len(parts) == 1)
     found = next(filter(None, ({index[words] for words in alike if words in index} for alike in wordings)), {None})
-    study = found.pop() if len(found) == 1 else None
-    return Meaning((study,), "alias") if study else None
+    return Meaning((study,), "alias") if len(found) == 1 and (study := found.pop()) else None
 
 
 @functools.cache
@@ -299,9 +296,8 @@ def _index_studies() -> dict[tuple[frozenset[str], str], Term]:
     studies: dict[tuple[frozenset[str], str], Term] = {}
     names, aliases, _ = _names_by_rank()
     # Laboratory tests are left out, also one whose name looks like imaging ("NMR LipoProfile").
-    for name, term in [(name, term) for name, sense in names + aliases for term in sense.terms]:
-        key = imaging_words(name) if term.kind in STUDIES else None
-        words, contrast = key or (frozenset[str](), "")
+    for name, term in [(name, term) for name, sense in names + aliases for term in sense.terms if term.kind in STUDIES]:
+        words, contrast = imaging_words(name) or (frozenset[str](), "")
         if words and (name == term.name or not contrast):
             studies.setdefault((words, contrast), term)
     return studies
@@ -499,16 +495,28 @@ def _read_joined_known(name: str) -> Meaning | None:
     return found if found and not found.kind and len(found.terms) > 1 else None
 
 
+def _read_choice(name: str) -> Meaning | None:
+    """Read a name that leaves a choice. What both choices mean is meant ("serum or plasma glucose"); where they differ
+    ("CT or MRI of the head"), it is only a class. None for any other name, and where one choice is not understood."""
+    m = _PATTERN.choice.match(name)
+    # Either half of the name, else the name without one of the two words.
+    pairs = [(m[1] + m[2], m[3] + m[4]), (m[1] + m[2] + m[4], m[1] + m[3] + m[4])] if m else []
+    readings = (tuple(map(_read, pair)) for pair in pairs)
+    first, second = next((pair for pair in readings if all(sense.terms for sense in pair)), (Meaning(), Meaning()))
+    if first.terms == second.terms:
+        return replace(first, whole=False) if first.terms else None
+    return Meaning(kind=_class_in(name), whole=False)
+
+
 def _read_joined(name: str) -> Meaning | None:
     """Read a name that joins several examinations: "CRP and ESR", "EMG/NCS". Each part must be understood, alone, with
     the specimen of the first part ("urine culture and sodium"), with the last word ("hip and knee X-ray"), or by its
     class. None for any other name."""
     parts = joined_parts(name)
-    if not 2 <= len(parts) <= _MOST_JOINED:
-        return None
+    last = _PATTERN.aside.sub("", (parts or [name])[-1])
     # "Glucose, CSF" is one examination, not glucose and a puncture.
-    last = _PATTERN.aside.sub("", parts[-1])
-    if "," in name and (is_specimen(last) or words_of(last) <= BLOOD):
+    is_specified = "," in name and (is_specimen(last) or words_of(last) <= BLOOD)
+    if is_specified or not 2 <= len(parts) <= _MOST_JOINED:
         return None
     # The last word that is no filler: in "hip and knee X-ray" it belongs to both parts.
     head = next((word for word in reversed(parts[-1].split()) if word.casefold() not in _FILLERS), "")
@@ -582,16 +590,13 @@ def _match_target(name: str) -> Meaning | None:
     """Read a name that only says what is looked for ("Rubella": its antibody, "HFE": the gene), or that states a
     purpose ("Amniocentesis for Rh sensitization"). None where no examination fits, or several do."""
     words, plain = words_of(name), _respell(name)
-    # What may be looked for; a titer is always that of an antibody.
-    targets = ("antibody", "virus antibody") if "titer" in plain else ("antibody", "virus antibody", "antigen", "gene")
+    targets = "antibody", "virus antibody", "antigen", "gene"  # what may be looked for
     # The name with each of these added, where exactly one examination fits.
     if _are_telling(words) and not words <= _GENERIC:
         senses = filter(None, (_check_axes(name, _match_words(f"{name} {target}")) for target in targets))
         fitting = {one.terms for one in senses if plain.startswith("anti") or _is_looked_for(one.terms[0])}
         if len(fitting) == 1:
             return Meaning(fitting.pop(), "alias", whole=False)
-    if "titer" in plain and compiled(_ORGANISM).search(plain) and "antibody" not in words:
-        return _match_procedure(f"{name} antibody")
     without_purpose = _PATTERN.purpose.sub("", name)
     return None if is_specimen(without_purpose) else _check_axes(name, _read_by_name(without_purpose))
 
@@ -698,7 +703,7 @@ def no_examination(name: str, is_unread: bool = False) -> bool:
     enough, unless another word tells of an examination."""
     plain = normalise(_PATTERN.result.sub("", name))
     is_other = not plain or _PATTERN.no_examination.fullmatch(plain) or (is_unread and _PATTERN.service.search(plain))
-    return bool(is_other) and not (examinations().knows(name) or modality(name))
+    return bool(_PATTERN.unseen.search(plain) or (is_other and not (examinations().knows(name) or modality(name))))
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -737,4 +742,4 @@ def quantity_words(name: str) -> frozenset[str]:
     """Return the distinguishing words of a quantity, without words for blood: it is the same in serum, plasma and whole
     blood. Those of a known quantity are the words of its usual name, those of a LOINC name are translated first."""
     clinical_name, *_ = meaning(name).quantities or translate(name).clinical or (name,)
-    return words_of(clinical_name) - BLOOD
+    return words_of(clinical_name) - BLOOD | {"iga", "igm"}.intersection(normalise(clinical_name).split())
