@@ -89,7 +89,9 @@ def test_metrics_continue_after_a_kill(tmp_path):
         MetricsLog(path)({"step": 5})
 
 
-def test_a_damaged_index_is_named_with_its_remedy(tmp_path, capsys):
+def test_a_damaged_index_is_named_with_its_remedy(tmp_path, capsys, monkeypatch):
+    """At once: MLflow, which would try it for two minutes, does not see it."""
+    monkeypatch.setattr("mlflow.tracking.MlflowClient", lambda **address: pytest.fail("asked"))
     (tmp_path / "mine.yaml").write_text(f"paths: {{results: {tmp_path}}}\n")
     (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"noise" * 999)
     assert main(["rebuild_tracking", "--settings", str(tmp_path / "mine.yaml")]) == 2

@@ -136,7 +136,8 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
         return []
     modalities = words & _MODALITIES
     known = (words - modalities) & _REGIONS
-    known -= {"softtissue"} if len(known) > 1 else set()  # "soft tissue of the neck" is the neck
+    if len(known) > 1:
+        known -= {"softtissue"}  # "soft tissue of the neck" is the neck
     unused, found = known, []  # words of no region yet, and the regions
     for part, whole in _WITHIN.get(min(modalities), {}).items():
         # In "cervical and thoracic spine" both parts share "spine", so not all words of a part have to be unused.

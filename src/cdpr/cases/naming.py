@@ -238,7 +238,8 @@ def _find_listed_study(name: str) -> Meaning | None:
     index, known = _index_listed_studies()
     wordings = study_wordings(_PATTERN.result.sub("", name.translate(_SIGNS)), known, len(parts) == 1)
     found = next(filter(None, ({index[words] for words in alike if words in index} for alike in wordings)), {None})
-    return Meaning((study,), "alias") if len(found) == 1 and (study := found.pop()) else None
+    study = found.pop() if len(found) == 1 else None
+    return Meaning((study,), "alias") if study else None
 
 
 @functools.cache
@@ -498,14 +499,16 @@ def _read_joined_known(name: str) -> Meaning | None:
 def _read_choice(name: str) -> Meaning | None:
     """Read a name that leaves a choice. What both choices mean is meant ("serum or plasma glucose"); where they differ
     ("CT or MRI of the head"), it is only a class. None for any other name, and where one choice is not understood."""
-    m = _PATTERN.choice.match(name)
+    if (match := _PATTERN.choice.match(name)) is None:
+        return None
+    before, one, other, after = match.groups()
     # Either half of the name, else the name without one of the two words.
-    pairs = [(m[1] + m[2], m[3] + m[4]), (m[1] + m[2] + m[4], m[1] + m[3] + m[4])] if m else []
-    readings = (tuple(map(_read, pair)) for pair in pairs)
-    first, second = next((pair for pair in readings if all(sense.terms for sense in pair)), (Meaning(), Meaning()))
-    if first.terms == second.terms:
-        return replace(first, whole=False) if first.terms else None
-    return Meaning(kind=_class_in(name), whole=False)
+    for pair in ((before + one, other + after), (before + one + after, before + other + after)):
+        first, second = map(_read, pair)
+        if first.terms and second.terms:
+            is_same = first.terms == second.terms
+            return replace(first, whole=False) if is_same else Meaning(kind=_class_in(name), whole=False)
+    return None
 
 
 def _read_joined(name: str) -> Meaning | None:
@@ -739,7 +742,8 @@ def is_specimen(words: str) -> bool:
 
 
 def quantity_words(name: str) -> frozenset[str]:
-    """Return the distinguishing words of a quantity, without words for blood: it is the same in serum, plasma and whole
-    blood. Those of a known quantity are the words of its usual name, those of a LOINC name are translated first."""
+    """Return the distinguishing words of a quantity, with the class of an antibody, and without words for blood: it is
+    the same in serum, plasma and whole blood. Those of a known quantity are the words of its usual name, those of a
+    LOINC name are translated first."""
     clinical_name, *_ = meaning(name).quantities or translate(name).clinical or (name,)
     return words_of(clinical_name) - BLOOD | {"iga", "igm"}.intersection(normalise(clinical_name).split())

@@ -206,7 +206,7 @@ def _parse_json(text: str) -> Any:
         return error
 
 
-def _checked_json(parsed: Any, path: Path, line: int, place: str) -> Any:
+def _check_json(parsed: Any, path: Path, line: int, place: str) -> Any:
     """Return a JSON value of :func:`_parse_json`, which begins at ``line`` or ``place`` of the file ``path``, with
     dictionaries as objects. Its texts lose invisible characters (:func:`visible`).
 
@@ -277,7 +277,7 @@ class Element:
 
         def make(value: Any, line: int | None = None, place: str = "") -> Any:
             """Check a parsed ``value`` at ``line``, or at ``place`` of the whole, and make its element."""
-            return cls(_checked_json(value, path, line or 1, place), path, line, place)
+            return cls(_check_json(value, path, line or 1, place), path, line, place)
 
         if isinstance(whole, list):
             yield from (functools.partial(make, item, None, f"[{index}]") for index, item in enumerate(whole))
