@@ -188,6 +188,7 @@ def test_no_other_name_says_another_region_or_contrast_than_what_it_is_priced_by
          "74176"),
         ("CT ABD & PELVIS WITH CONTRAST|CT A/P|CT of the abdomen and pelvis|CT urinary tract", "74177"),
         ("CT ABD & PELVIS W & W/O CONTRAST", "74178"),
+        ("Abdominal Ultrasound to investigate your pain and elevated liver enzymes", "76700"),  # with its reason
         ("CT ABDOMEN W/O CONTRAST|CT Abdomen without Contrast|CT ABDOMEN W/O CONTRAST (PORTABLE)", "74150"),
         ("CT ABDOMEN W/CONTRAST|CT of the abdomen with contrast|CT Abdomen|Abdominal CT", "74160"),
         ("CT ABDOMEN W&W/O C|CT Abdomen with and without Contrast", "74170"),

@@ -39,9 +39,8 @@ FALLBACK = Costs().fallback_usd
         ("X-ray left ankle with foot (AP)", "Ankle X-ray 2 Views|Foot X-ray 2 Views"),
         ("T-SPINE(AP, LAT, BOTH OBLIQUE)", "Thoracic Spine X-ray 4 or more Views"),
         ("MRI whole spines", "MRI Entire Spine"),
-        # What both halves share is said once, and a reason says nothing.
+        # What both halves share is said once.
         ("Liver and kidney function tests", "Liver Function Test|Kidney Function Tests"),
-        ("Abdominal ultrasound to further investigate your pain and elevated enzymes", "Abdominal Ultrasound"),
         # Words that are cut in two or written as one, and a choice between words of one meaning.
         ("Fore arm X-ray|X-ray fore arm AP/LAT", "Forearm X-ray"),
         ("Ultra sound abdomen", "Abdominal Ultrasound"),
