@@ -21,7 +21,9 @@ def test_mimic_notes_and_events_become_records(tmp_path):
         "note of no known admission": ["9-DS-1"],
         "diagnosis stated in the summary": ["2-DS-1"],
     }
-    assert [step.left for step in attrition.steps()] == [3, 2] and attrition.read == 4
+    assert attrition.read == 4
+    assert "       3 left,        1 dropped: note of no known" in attrition.text()
+    assert "       2 left,        1 dropped: diagnosis stated" in attrition.text()
     first, second = records
     assert first.case_summary.splitlines()[:3] == [
         "- Patient Information: 52 year old female",

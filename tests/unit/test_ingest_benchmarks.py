@@ -115,7 +115,7 @@ def test_clinicalbench_keeps_every_result_and_ends_it_with_the_impression(tmp_pa
     without = parse_settings({"data": {"leaks": {"impression": "drop"}}})
     (record,), attrition = ingest("clinicalbench", without, tmp_path)
     assert record.key_pertinent_results_dict["Ct"] == "Bright spot." and "Mri" not in record.key_pertinent_results_dict
-    assert attrition.leaks() == [Leak(leak="impression of a report", action="removed", cases=1)]
+    assert attrition.leaks() == (Leak(leak="impression of a report", action="removed", cases=1),)
 
 
 def test_chinese_clinicalbench_is_cut_at_its_own_headings(tmp_path):

@@ -123,7 +123,7 @@ def pristine(tmp_path_factory) -> Path:
         png(folder / "figures" / f"{name}.png")
     (folder / "cards").mkdir()
     told = AttritionReport.model_validate({
-        "dataset": "private", "read": 31, "kept": 30, "funnel": [{"rule": HOSTILE, "dropped": 1, "left": 30}],
+        "dataset": "private", "read": 31, "kept": 30, "dropped": {HOSTILE: 1},
         "leaks": [], "events": {}, "warnings": [HOSTILE], "splits": {"test": 30},
     })  # fmt: skip
     tally = count_cases(folder / "cases/mimic_iv.jsonl", [])

@@ -36,14 +36,6 @@ class Incident(NamedTuple):
     name: str = ""
 
 
-class Step(BaseModel, frozen=True, extra="forbid"):
-    """How many cases a rule ``dropped``, and how many were ``left`` after it."""
-
-    rule: str
-    dropped: int
-    left: int
-
-
 class Leak(BaseModel, frozen=True, extra="forbid"):
     """In how many cases a kind of leak was found, and what was done about it: ``masked``, ``removed`` or ``kept``."""
 
@@ -54,7 +46,7 @@ class Leak(BaseModel, frozen=True, extra="forbid"):
 
 class AttritionReport(BaseModel, frozen=True, extra="forbid"):
     """The counts of an import (:class:`Attrition`) without identifiers and words of cases; they are written to and read
-    from ``*.report.json``. ``funnel`` has a step for each rule that dropped a case.
+    from ``*.report.json``. ``dropped`` has the number of cases that each rule dropped, in the order of :data:`RULES`.
 
     Raises ValueError where the cases read, minus those that the rules dropped, are not the cases kept.
     """
@@ -62,7 +54,7 @@ class AttritionReport(BaseModel, frozen=True, extra="forbid"):
     dataset: str
     read: int
     kept: int
-    funnel: tuple[Step, ...]
+    dropped: dict[str, int]
     leaks: tuple[Leak, ...]
     events: dict[str, int]
     splits: dict[str, int]
@@ -71,12 +63,7 @@ class AttritionReport(BaseModel, frozen=True, extra="forbid"):
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
         """Raise ValueError where the cases read, minus those dropped by each rule, are not the cases kept."""
-        left = self.read
-        for step in self.funnel:
-            left -= step.dropped
-            if step.left != left:
-                raise ValueError(f"rule {step.rule!r} leaves {step.left} cases where {left} remain")
-        if left != self.kept:
+        if (left := self.read - sum(self.dropped.values())) != self.kept:
             raise ValueError(f"{self.read} cases read less those dropped are {left}, not {self.kept}")
         return self
 
@@ -148,34 +135,24 @@ class Attrition:
                 share = f"{len(cases):,} of {self.read:,} cases ({len(cases) / self.read:.0%})"
                 self.warn(f"the rule {rule!r} drops {share}" + (f", for example {examples}" if examples else ""))
 
-    def steps(self) -> tuple[Step, ...]:
-        """Return for each rule, in the order of :data:`RULES`, how many cases it dropped and how many were left after
-        it. Rules that dropped none are left out."""
-        left, steps = self.read, []
-        for rule, cases in self.dropped.items():
-            left -= len(cases)
-            steps.append(Step(rule=rule, dropped=len(cases), left=left))
-        return tuple(steps)
-
-    def leaks(self) -> list[Leak]:
+    def leaks(self) -> tuple[Leak, ...]:
         """Count the cases with each kind of leak that did not drop the case; sorted by kind and by what was done."""
         leaks = {(i.what, i.action, i.case) for i in self.incidents if i.what not in RULES}  # once per case
         cases = Counter((what, action) for what, action, _ in leaks)
-        return [Leak(leak=what, action=action, cases=cases[what, action]) for what, action in sorted(cases)]
+        return tuple(Leak(leak=what, action=action, cases=cases[what, action]) for what, action in sorted(cases))
 
     def report(self) -> AttritionReport:
         """Return the counts as a report. Raises ValueError where ``kept`` is not the number of cases that the rules
         leave."""
         counts = {name: vars(self)[name] for name in ("dataset", "read", "kept", "splits", "warnings")}
-        events = dict(sorted(self.events.items()))
-        return AttritionReport(**counts, events=events, funnel=self.steps(), leaks=tuple(self.leaks()))
+        dropped = {rule: len(cases) for rule, cases in self.dropped.items()}
+        return AttritionReport(**counts, events=dict(sorted(self.events.items())), dropped=dropped, leaks=self.leaks())
 
     def conclude(self, job: Job) -> None:
         """Write the report to the file ``job.out["report"]``, add the numbers of cases read and kept to the metrics of
         the job, and print all counts. Raises ValueError as :meth:`report`."""
-        report = self.report()
-        write_text(job.out["report"], report.model_dump_json(indent=2) + "\n")
-        job.metrics.update(read=report.read, kept=report.kept)
+        write_text(job.out["report"], self.report().model_dump_json(indent=2) + "\n")
+        job.metrics.update(read=self.read, kept=self.kept)
         print(self.text())
 
     def text(self, identifiers: bool = False) -> str:

@@ -29,7 +29,7 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
     write_records(job.out["records"], records)
     write_csv(job.out["findings"], Incident._fields, attrition.rows())
     attrition.conclude(job)
-    job.metrics.update({f"dropped/{step.rule}": step.dropped for step in attrition.steps()})
+    job.metrics.update({f"dropped/{rule}": len(cases) for rule, cases in attrition.dropped.items()})
 
 
 def ingest(
@@ -66,7 +66,7 @@ def ingest(
     # Report what was dropped, then split.
     attrition.warn_of_frequent_rules()
     if not records:
-        dropped = ", ".join(f"{step.dropped} ({step.rule})" for step in attrition.steps())
+        dropped = ", ".join(f"{len(cases)} ({rule})" for rule, cases in attrition.dropped.items())
         remedy = "; ".join([f"see what was dropped: {dropped or 'nothing'}", *attrition.warnings])
         raise IngestError(path, f"no usable case among {attrition.read}", remedy)
     if DATASETS[dataset].role == "in_domain":

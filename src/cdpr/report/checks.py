@@ -81,7 +81,7 @@ def _describe_changes(results: Results, dataset: str) -> str:
         return ""
     report = json.loads(path.read_text(encoding="utf-8"))
     changes = [f"{row['leak']} ({row['action']} in {row['cases']})" for row in report["leaks"]]
-    changes += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in report["funnel"]]
+    changes += [f"cases dropped: {rule} ({cases})" for rule, cases in report["dropped"].items()]
     share = number(100 * report["kept"] / report["read"], 1) if report["read"] else "0.0"
     return (f"{DATASETS[dataset]}: {report['kept']} of {report['read']} cases ({share}%); "
             f"{'; '.join(changes) or 'no leak was found'}.")  # fmt: skip

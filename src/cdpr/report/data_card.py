@@ -100,7 +100,7 @@ def data_card(
     settings: Settings, dataset: str, cases: pd.DataFrame, attrition: AttritionReport, prices: Prices,
     digests: Mapping[str, str | None],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the data card as JSON values: source and licence, counts, splits, selection (``funnel``), leaks, what
+    """Return the data card as JSON values: source and licence, counts, splits, selection (``dropped``), leaks, what
     happened to rows of the source (``events``), distributions, diagnoses, prices, and digests of the inputs.
 
     ``cases`` is the frame of :func:`count_cases`, ``attrition`` the report of the stage `ingest_dataset`, ``prices``
@@ -125,7 +125,7 @@ def data_card(
         "counts": {"read": attrition.read, "kept": attrition.kept, "patients": cases.patient.nunique(),
                    "languages": cases.language.value_counts().sort_index().to_dict()},
         "splits": splits,
-        "funnel": [step.model_dump() for step in attrition.funnel],
+        "dropped": attrition.dropped,
         "leaks": leak_rows(attrition),
         "events": attrition.events,
         "distributions": distributions(cases),
@@ -189,7 +189,7 @@ def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
     many were handled by each of :data:`_ACTIONS`, and their share of the cases read."""
     # A leak whose case was kept may be named as the rule that drops cases, with "(case kept)": both are one kind of
     # leak.
-    counts = [(step.rule, "dropped", step.dropped) for step in attrition.funnel if step.rule in _LEAK_RULES]
+    counts = [(rule, "dropped", cases) for rule, cases in attrition.dropped.items() if rule in _LEAK_RULES]
     counts += [(row.leak.removesuffix(" (case kept)"), row.action, row.cases) for row in attrition.leaks]
     table = pd.DataFrame(counts, columns=["leak", "action", "cases"])
     rows = table.pivot_table("cases", "leak", "action", aggfunc="sum", fill_value=0)
