@@ -450,6 +450,11 @@ def test_disorders_come_first_and_a_persons_life_is_no_diagnosis(tmp_path):
     assert attrition.events["conditions that are no illness: social findings, reasons for contact"] == len(social)
     (record,), _ = fhir(bundle(tmp_path / "b", *many[:-1], quantity("Lipase", 9)))
     assert record.diagnosis_results == "Hypoxemia (finding)"
+    # Words of a person's life are also those of diseases.
+    for number, illness in enumerate(("Posttraumatic stress disorder", "Occupational asthma", "Isolated proteinuria")):
+        conditions = [own("Condition", text) for text in (*social, illness)]
+        (record,), _ = fhir(bundle(tmp_path / f"illness {number}", *conditions, quantity("Lipase", 9)))
+        assert record.diagnosis_results == illness
     routine = own("Condition", code={"coding": [{"code": "Z00.00", "display": "Routine visit"}]})
     with pytest.raises(IngestError, match=r"1 \(no diagnosis\)") as error:
         fhir(bundle(tmp_path / "c", *many[: len(social)], routine, quantity("Lipase", 9)))
