@@ -700,6 +700,7 @@ def whole_kind(name: str) -> str | None:
     return next((kind for kind, pattern in _WHOLES.items() if compiled(pattern).fullmatch(normalise(name))), None)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def no_examination(name: str, is_unread: bool = False) -> bool:
     """Whether a name means something that is no examination: a remark, an intervention, a history, or nothing at all.
     If nothing else was understood of the name (``is_unread``), a word for a fee, a supply or a treatment ("rental") is

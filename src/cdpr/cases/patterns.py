@@ -53,7 +53,7 @@ class Patterns:
         """Compile the expression ``name``. Raises AttributeError where there is none."""
         if name not in self._texts:
             raise AttributeError(name)
-        return compiled(self._texts[name])
+        return vars(self).setdefault(name, compiled(self._texts[name]))  # from now on found without this method
 
 
 def any_of(rules: Rules) -> str:

@@ -1,6 +1,7 @@
 """Imports a hospital's own export in this project's format: ``cases.csv`` and ``results.csv``
 (docs/reference/private-format.md)."""
 
+import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,14 +79,18 @@ def doubtful_cells(export: Export) -> Iterator[IngestError]:
             yield row.error("case_id", f"{quoted(row.text('case_id'))} {problem}", "write it as in cases.csv")
     for row in (*export.cases, *export.results, *export.ends):
         for name, text in row.value.items():
-            # A slip is what a spreadsheet does to cells: a pattern of them, their column (or any), a problem, a remedy.
-            for slip in FORMAT["slips"]:
-                if slip.get("column", name) != name or not re.fullmatch(slip["looks"], text, _OF_SLIPS):
-                    continue
-                # "unless": where the unit looks so, the warning would be wrong.
-                if not re.fullmatch(slip.get("unless", "(?!)"), row.value.get("unit", ""), _OF_SLIPS):
-                    yield row.error(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
-                    break
+            if slip := _slip_of(name, text, row.value.get("unit", "")):
+                yield row.error(name, f"{quoted(text)} {slip['problem']}", slip["remedy"])
+
+
+@functools.lru_cache(maxsize=1 << 14)  # cells repeat
+def _slip_of(column: str, text: str, unit: str) -> dict[str, str] | None:
+    """Return what a spreadsheet may have done to a cell, as an entry ``slips`` of ``private_format.yaml``: how such
+    cells look, in which column (or any), unless their unit looks so, the problem and a remedy. None for any other
+    cell."""
+    own = (slip for slip in FORMAT["slips"] if slip.get("column", column) == column)
+    alike = (slip for slip in own if re.fullmatch(slip["looks"], text, _OF_SLIPS))
+    return next((slip for slip in alike if not re.fullmatch(slip.get("unless", "(?!)"), unit, _OF_SLIPS)), None)
 
 
 def _bare_number(row: Element) -> str:

@@ -114,6 +114,7 @@ def blank_if_missing(text: str) -> str:
     return "" if text in MISSING else text
 
 
+@functools.lru_cache(maxsize=1 << 12)  # a text is asked about at its import and with its case
 def is_absent(text: str) -> bool:
     """Whether a text is empty, or says that there is no result ("Not available.", "Cancelled by ward", "暂无。")."""
     plain = one_line(visible(text))
