@@ -21,9 +21,8 @@ _ENGLISH = {
 _HAN = "[\u3400-\u9fff]"  # a Chinese character
 _BORDER = re.compile(rf"(?<={_HAN})(?=[A-Za-z])|(?<=[A-Za-z])(?={_HAN})")  # where it meets a Latin letter
 # At a border a name may have hyphens or spaces that the table lacks: "D-二聚体", "C 反应蛋白".
-_WORD = re.compile(
-    "|".join(r"[-\s]*".join(_BORDER.split(word)) for word in sorted(_ENGLISH, key=len, reverse=True)), re.IGNORECASE
-)
+_LONGEST_FIRST = sorted(_ENGLISH, key=len, reverse=True)
+_WORD = re.compile("|".join(r"[-\s]*".join(_BORDER.split(word)) for word in _LONGEST_FIRST), re.IGNORECASE)
 
 
 def in_english(name: str) -> str:

@@ -56,10 +56,8 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
 @functools.lru_cache(maxsize=1 << 14)
 def study_tokens(name: str) -> tuple[str, ...]:
     """Return the words of a name, each word that price lists often shorten as the words that it stands for."""
-    text = f" {normalise(name)} ".replace("+", " ").replace(" w o ", " without ").replace(" fore arm", " forearm")
-    text = compiled(_TABLE["followed"]).sub(" with without ", text)
-    text = compiled(_TABLE["units"]).sub(" ", text) if compiled(r"\d").search(text) else text
-    return tuple(word for token in text.split() for word in _SHORT.get(token, token).split())
+    words = rewrite(f" {normalise(name)} ", _TABLE["listed"]).split()
+    return tuple(word for token in words for word in _SHORT.get(token, token).split())
 
 
 @functools.lru_cache(maxsize=1 << 14)

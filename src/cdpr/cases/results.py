@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 _WRITTEN = ("Value", "Units", "Reference Range", "Flag", "Comments")  # fields of a result
 # "Sodium: Value: 128", "Units: mmol/L"
-_SEGMENT = re.compile(
-    r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(("Numeric Value", *_WRITTEN)) + r"): (?P<text>.*)$"
-)
+_SEGMENT = re.compile(rf"^(?:(?P<label>.+?): )?(?P<field>Numeric Value|{'|'.join(_WRITTEN)}): (?P<text>.*)$")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _LIST_ITEM = re.compile(  # "Serum sodium 128 mmol/L (135-145)"
     r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?"

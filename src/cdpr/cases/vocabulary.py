@@ -51,12 +51,10 @@ def likely_words(token: str, words: frozenset[str]) -> list[str]:
     longer = [word for word in alike if len(word) > len(token) and compiled(in_order).match(word)]
     near = [word for word in longer if word.startswith(token)]
     if not near and len(consonants) > 2:
-        near = [word for word in longer if _consonants(word) == consonants] or [
-            word
-            for word in longer
-            if (_consonants(word).startswith(consonants) and len(word) <= 3 * len(token))
-            or (word[-1] == token[-1] and len(word) <= 2 * len(token))
-        ]
+        same = [word for word in longer if _consonants(word) == consonants]
+        begun = {word for word in longer if _consonants(word).startswith(consonants) and len(word) <= 3 * len(token)}
+        ended = {word for word in longer if word[-1] == token[-1] and len(word) <= 2 * len(token)}
+        near = same or [word for word in longer if word in begun | ended]
     if near or len(token) < _LEAST_CORRECTED:
         return near
     near = [word for word in alike if _consonants(word) == consonants]

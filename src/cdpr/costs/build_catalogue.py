@@ -98,23 +98,21 @@ def _read_schedules(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, 
 def _describe_schedule(schedule: Schedule, priced: int, examinations: int) -> dict[str, object]:
     """Describe what a file of rates gave, as a dictionary for ``schedules.json``, and print it in one line. ``priced``
     of the ``examinations`` of its kind got their price from it. Raises TableError if none did."""
-    kind, rates, left_out = schedule.kind, len(schedule.rates), dict(sorted(schedule.left_out.items()))
+    kind, rates, rejected = schedule.kind, len(schedule.rates), len(schedule.rejected)
     locality = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
     if not priced:
         problem = f"sets the rate of none of the {examinations} examinations that the {kind} prices"
         remedy = f"Give the whole file, or leave data.fee_schedules.{kind.lower()} empty"
         raise TableError(f"{schedule.path}: {problem}; its {rates} rates{locality} are of other codes. {remedy}")
     unpriced = f", {examinations - priced} keep the shipped rate" if priced < examinations else ""
-    print(
-        f"{schedule.source}{locality}: {rates} rates from {schedule.rows} rows ({sum(left_out.values())} left "
-        f"out, {len(schedule.rejected)} rejected); sets {priced} of {examinations} examinations{unpriced}"
-    )
+    read = f"{rates} rates from {schedule.rows} rows ({schedule.left_out.total()} left out, {rejected} rejected)"
+    print(f"{schedule.source}{locality}: {read}; sets {priced} of {examinations} examinations{unpriced}")
     return {
         "file": schedule.path.name,
         **{name: getattr(schedule, name) for name in ("source", "year", "release", "locality", "rows")},
         "rates": rates,
-        "left_out": left_out,
-        "rejected": len(schedule.rejected),
+        "left_out": dict(sorted(schedule.left_out.items())),
+        "rejected": rejected,
         "rejected_rows": schedule.rejected[:_MOST_LISTED],
         "notes": schedule.notes,
         "examinations": priced,

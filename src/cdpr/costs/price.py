@@ -385,8 +385,7 @@ def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
         return None  # "serum" resembles every examination of serum
     known = _index_names(catalogue)
     best = process.extractOne(normalise(name), known.keys(), scorer=fuzz.token_sort_ratio, score_cutoff=_LEAST_SCORE)
-    spelling, similarity, _ = best or ("", 0.0, 0)
-    return (known[spelling], round(similarity, 1)) if best else None
+    return (known[best[0]], round(best[1], 1)) if best else None
 
 
 @functools.lru_cache(maxsize=4)

@@ -255,8 +255,7 @@ def _reaches(text: str, cue: re.Match[str], start: int) -> bool:
     between = _PATTERN.carries.sub(" ", text[cue.start() : start])
     if _PATTERN.clause_end.search(between + text[start]):  # with the next letter: a capital may show the end
         return False
-    is_list = _PATTERN.denies.match(cue[0]) or _PATTERN.alternative.match(text, cue.end())
-    return "," not in between or bool(is_list)
+    return "," not in between or bool(_PATTERN.denies.match(cue[0]) or _PATTERN.alternative.match(text, cue.end()))
 
 
 def _is_of_relative(text: str, start: int, end: int) -> bool:

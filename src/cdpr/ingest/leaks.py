@@ -58,10 +58,9 @@ def _history_leaks(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tup
     for section in (*_PAST, _FAMILY, *_PRESENT):
         text = history.get(section, "")
         named = mentions(text, diagnosis, leaks.names == "loose")
-        of_patient = [
-            one for one in named if _PATTERN.own.search(text, 0, one.start) or not (one.relative or section == _FAMILY)
-        ]
-        of_relatives = [mention for mention in named if mention not in of_patient]
+        is_family = section == _FAMILY
+        of_relatives = [m for m in named if (m.relative or is_family) and not _PATTERN.own.search(text, 0, m.start)]
+        of_patient = [mention for mention in named if mention not in of_relatives]
         if of_patient and section in _PAST:
             yield section, "diagnosis established before", leaks.pre_established, of_patient
         elif of_patient:
@@ -103,8 +102,7 @@ def _control_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leak
             attrition.leak("impression of a report", "masked", case, exam, names[0].words)
             text = before + mask(impression[0], names)
     # Names of the diagnosis in the rest.
-    names = mentions(text, diagnosis, loose)
-    if not names:
+    if not (names := mentions(text, diagnosis, loose)):
         return text
     action = _ACTIONS[leaks.diagnosis_in_results]
     attrition.leak("diagnosis named by a result", action, case, exam, names[0].words)

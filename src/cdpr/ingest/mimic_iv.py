@@ -208,11 +208,9 @@ def _culture_text(rows: Sequence[Row]) -> str:
         isolates = [row for row in rows if row.org_name == organism]
         parts.append(f"Organism: {organism}")
         parts += dict.fromkeys(f"Quantity: {row.quantity}" for row in isolates if row.quantity)
-        tested = [f"{row.ab_name} {row.interpretation}" for row in isolates if row.ab_name and row.interpretation]
-        if tested:
+        if tested := [f"{row.ab_name} {row.interpretation}" for row in isolates if row.ab_name and row.interpretation]:
             parts.append("Interpretation: " + ", ".join(dict.fromkeys(tested)))
-    comments = [one_line(row.comments) for row in rows if row.comments and says_something(row.comments)]
-    if comments:
+    if comments := [one_line(row.comments) for row in rows if row.comments and says_something(row.comments)]:
         parts.append(("Comments: " if parts else "") + " ".join(dict.fromkeys(comments)))
     return "; ".join(parts)
 

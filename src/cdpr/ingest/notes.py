@@ -190,10 +190,8 @@ def report_text(text: str) -> str:
 def examination_heading(text: str) -> str | None:
     """Return the name of the examination in a radiology report: the first line below EXAMINATION, EXAM or STUDY; None
     without one."""
-    for heading, body in _report_sections(text):
-        if heading in ("EXAMINATION", "EXAM", "STUDY") and says_something(body):
-            return one_line(body.strip().splitlines()[0])
-    return None
+    named = (body for heading, body in _report_sections(text) if heading in ("EXAMINATION", "EXAM", "STUDY"))
+    return next((one_line(body.strip().splitlines()[0]) for body in named if says_something(body)), None)
 
 
 def is_reference(text: str) -> bool:
@@ -335,8 +333,7 @@ def _key_without_heading(line: str, current: str | None) -> str:
     - the vital signs, if the line goes on with them, or has numbers like theirs;
     - the general appearance.
     """
-    system = _read_system_patterns().leading.match(line)
-    if system:
+    if system := _read_system_patterns().leading.match(line):
         return physical_key(system[1])
     if current not in (None, _VITAL_SIGNS):
         return current
