@@ -443,6 +443,8 @@ def test_disorders_come_first_and_a_persons_life_is_no_diagnosis(tmp_path):
         "Stress (finding)",
         "Refugee (person)",
         "Has a criminal record (finding)",
+        "High school diploma (finding)",
+        "Screening for anxiety disorder",
     ]
     many = [own("Condition", text) for text in (*social, "Hypoxemia (finding)", "Viral sinusitis (disorder)")]
     (record,), attrition = fhir(bundle(tmp_path / "a", *many, quantity("Lipase", 9)))
