@@ -22,11 +22,14 @@ _MOMENTUM = 0.95  # of Muon
 
 class AdamW:
     """AdamW with the defaults of ``torch.optim.AdamW``. It calls torch's function ``adamw``, because using the
-    optimiser class imports a compiler, which takes seconds."""
+    optimiser class imports a compiler, which takes seconds.
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float):
+    A step moves a weight by about the learning rate, however small its gradient is, unless it is small against
+    ``epsilon``. In a model whose output layer is its embeddings, every token has a gradient in every step."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float, epsilon: float = 1e-8):
         """Keep the ``parameters`` as a list; a parameter gets its moving averages in its first step."""
-        self.parameters, self.learning_rate = list(parameters), learning_rate
+        self.parameters, self.learning_rate, self.epsilon = list(parameters), learning_rate, epsilon
         self.states: dict[int, dict[str, torch.Tensor]] = {}  # step and moving averages, by number of the parameter
 
     @torch.no_grad()
@@ -41,7 +44,7 @@ class AdamW:
             self.states[number] = {"mean": zero, "square": zero.clone(), "step": step}
         # Of the parameters that have a gradient: moving averages of gradients and of their squares, and step counts.
         means, squares, steps = ([self.states[n][name] for n in trained] for name in ("mean", "square", "step"))
-        options: dict[str, Any] = {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+        options: dict[str, Any] = {"lr": self.learning_rate, "beta1": 0.9, "beta2": 0.999, "eps": self.epsilon}
         options |= {"weight_decay": WEIGHT_DECAY, "amsgrad": False, "maximize": False, "fused": True}
         adamw(list(trained.values()), gradients, means, squares, [], steps, **options)
 

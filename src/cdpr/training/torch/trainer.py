@@ -61,7 +61,8 @@ class Trainer:
         self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHE_SHARE)
         self.samplers = [self.sampler]
         self.policy = run.make_agent(self.sampler)
-        self.optimizer = AdamW(self.model.parameters(), run.settings.training.learning_rate)
+        training = run.settings.training
+        self.optimizer = AdamW(self.model.parameters(), training.learning_rate, training.adam_epsilon)
         context = Context(
             run.settings, run.environment, self.policy, self._load_frozen_policy, run.seed,
             cases=run.train, steps=run.steps, load_initial_model=self._load_model,
