@@ -332,3 +332,19 @@ def test_validation_keeps_the_verdict_of_every_validation_case(case, tmp_path):
     verdicts = row["validation/verdicts"]
     assert len(verdicts) == 3 and set(verdicts) <= {"0", "1"}
     assert row["validation/accuracy"] == pytest.approx(verdicts.count("1") / 3)
+
+
+def test_a_large_epsilon_keeps_tokens_in_their_place_that_no_case_has(case, tmp_path):
+    """The output layer is the embeddings, so every token has a gradient in every step."""
+
+    def moved(epsilon):
+        """How far tokens move that no sample has, as a share of how far those move that one has."""
+        trainer = Trainer(TrainingRun(*small_run(tmp_path, case, training={"adam_epsilon": epsilon}), 0))
+        embeddings = trainer.model.model.embed_tokens.weight
+        before, ids = embeddings.detach().clone(), tuple(range(10, 20))
+        sample = Sample(ids, (7, 8, 9), (-5.0, -4.0, -6.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+        update_policy(trainer.model, trainer.settings.training, [[sample]], trainer.optimizer)
+        distances = (embeddings.detach() - before).norm(dim=1)
+        return float(distances[20:].mean() / distances[10:20].mean())
+
+    assert moved(1e-8) > 0.9 and moved(1e-2) < 0.1

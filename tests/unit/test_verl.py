@@ -491,7 +491,7 @@ def test_a_plan_without_the_models_file_or_the_engine_says_what_to_do(tmp_path, 
     assert "--configfile config/paper.yaml" in capsys.readouterr().out
 
 
-WHOLE = ("override_config", "ray_init", "custom")  # mappings that verl hands on as they are
+WHOLE = ("override_config", "override_optimizer_config", "ray_init", "custom")  # mappings that verl hands on as they are
 OTHER_ENGINES = {"config", "megatron", "veomni", "torchtitan", "automodel", "tests"}
 
 

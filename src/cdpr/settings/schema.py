@@ -239,7 +239,7 @@ class Training(Section):
     epochs: PositiveInt = key(3, "Passes over the training cases when `steps` is empty.", paper="We run 3 epochs")
     learning_rate: PositiveFloat = key(5e-6, "Learning rate of the actor.", paper="learning rate 5e-6")
     schedule: Literal["constant", "cosine"] = key("constant", "The learning rate over the run; `cosine` falls to 0.")
-    #: Adam's epsilon. With a small one, tokens that no training case has are moved as far as others.
+    #: Adam's epsilon, for all models that learn. With a small one, tokens that no training case has move as others do.
     adam_epsilon: PositiveFloat = key(1e-8, decision="epsilon of Adam")
     mini_batch_prompts: PositiveInt = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16")
     #: Trajectories of one forward and backward pass; for memory and speed only.

@@ -122,10 +122,14 @@ class RecordCritic(Algorithm):
         self.diagnoses = NameList(names, [(*encode(f" {name}"), end) for name in names], names != known)
         # Three models: the initial policy as it is, the reader, which starts as a copy of it, and the critic.
         self.initial_model: Any = context.load_initial_model()
-        rate, model = self.options.learning_rate, context.load_initial_model()
-        self.reader = Reader(model, self.diagnoses, rate, self.options.reader)
+        rate, epsilon, model = (
+            self.options.learning_rate,
+            self.settings.training.adam_epsilon,
+            context.load_initial_model(),
+        )
+        self.reader = Reader(model, self.diagnoses, rate, self.options.reader, epsilon)
         sizes, device = (self.diagnoses.size, self.examinations.size), next(model.parameters()).device
-        self.critic = Critic(*sizes, self.options.critic_learning_rate, context.seed, device)
+        self.critic = Critic(*sizes, self.options.critic_learning_rate, epsilon, context.seed, device)
         self.learners: list[Any] = [self.reader, self.reader.optimiser, self.critic, self.critic.adam]
 
     def _request_text(self, name: str) -> str:

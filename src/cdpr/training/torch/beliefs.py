@@ -178,17 +178,19 @@ class Reader(torch.nn.Module):
     """A language model that reads states, with its optimiser and a learned scale of its scores.
 
     Its belief b over the names of ``diagnoses`` is its distribution over this list where a diagnosis must follow.
-    ``rate`` is the peak learning rate. If ``trains_model`` is False, only the scale is learned.
+    ``rate`` is the peak learning rate, ``epsilon`` that of Adam. If ``trains_model`` is False, only the scale is
+    learned.
     """
 
-    def __init__(self, model: Any, diagnoses: NameList, rate: float, trains_model: bool):
+    def __init__(self, model: Any, diagnoses: NameList, rate: float, trains_model: bool, epsilon: float):
         """Keep the model and the diagnoses, and create the scale of the scores and the optimiser."""
         super().__init__()
         self.model, self.diagnoses, self.loss = model, diagnoses, 0.0
         self.log_scale = torch.nn.Parameter(torch.tensor(_SCALE).log())
         self.to(next(model.parameters()).device)
         model.requires_grad_(trains_model)
-        self.optimiser = MuonAndAdamW(model if trains_model else None, _MUON_RATIO * rate, rate, [self.log_scale])
+        trained = model if trains_model else None
+        self.optimiser = MuonAndAdamW(trained, _MUON_RATIO * rate, rate, [self.log_scale], epsilon)
 
     def log_beliefs(self, scores: torch.Tensor) -> torch.Tensor:
         """Compute the log-probability of each diagnosis from the scores of their names; both are [N, D]."""
@@ -227,9 +229,9 @@ class Critic(torch.nn.Module):
     """A network that predicts the value of each of E examinations at a state. Its inputs, for N states, are the
     reader's log-probabilities of D diagnoses, [N, D], and which examinations were requested, [N, E]. It keeps the last
     :data:`_MEMORY_SIZE` states from which it has learned, and learns from random batches of these. ``rate`` is its peak
-    learning rate, ``seed`` fixes its first weights."""
+    learning rate, ``epsilon`` that of Adam, ``seed`` fixes its first weights."""
 
-    def __init__(self, diagnoses: int, examinations: int, rate: float, seed: int, device: torch.device):
+    def __init__(self, diagnoses: int, examinations: int, rate: float, epsilon: float, seed: int, device: torch.device):
         """Create the network, which at first predicts 0 everywhere, its optimiser, and an empty memory of states."""
         super().__init__()
         self.rate = rate
@@ -240,7 +242,7 @@ class Critic(torch.nn.Module):
         torch.nn.init.zeros_(last.weight)
         torch.nn.init.zeros_(last.bias)
         self.network = torch.nn.Sequential(first, torch.nn.SiLU(), second, torch.nn.SiLU(), last).to(device)
-        self.adam = AdamW(self.network.parameters(), rate)
+        self.adam = AdamW(self.network.parameters(), rate, epsilon)
         # The remembered states: their inputs, and the observed values of their examinations, NaN where unknown.
         self.inputs = torch.empty(0, diagnoses + examinations, device=device)
         self.gains = torch.empty(0, examinations, device=device)

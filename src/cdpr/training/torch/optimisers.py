@@ -69,9 +69,16 @@ class MuonAndAdamW:
     parameters. Torch computes in bfloat16, which takes 17 times as long on processors without instructions for it.
     """
 
-    def __init__(self, model: torch.nn.Module | None, muon_rate: float, adam_rate: float, further: Any = ()):
+    def __init__(
+        self,
+        model: torch.nn.Module | None,
+        muon_rate: float,
+        adam_rate: float,
+        further: Any = (),
+        epsilon: float = 1e-8,
+    ):
         """Divide the parameters between Muon (hidden matrices) and AdamW (embeddings, heads, vectors and
-        ``further``)."""
+        ``further``), which gets ``epsilon``."""
         self.matrices: list[torch.nn.Parameter] = []
         others = list(further)
         for name, p in model.named_parameters() if model else ():
@@ -79,7 +86,7 @@ class MuonAndAdamW:
             trained_with = self.matrices if is_hidden_matrix else others
             trained_with.append(p)
         self.momenta = [torch.zeros_like(matrix) for matrix in self.matrices]
-        self.muon_rate, self.adam_rate, self.adam = muon_rate, adam_rate, AdamW(others, adam_rate)
+        self.muon_rate, self.adam_rate, self.adam = muon_rate, adam_rate, AdamW(others, adam_rate, epsilon)
 
     @torch.no_grad()
     def step(self, rate_share: float) -> None:
