@@ -491,7 +491,7 @@ def test_a_plan_without_the_models_file_or_the_engine_says_what_to_do(tmp_path, 
     assert "--configfile config/paper.yaml" in capsys.readouterr().out
 
 
-WHOLE = ("override_config", "override_optimizer_config", "ray_init", "custom")  # mappings that verl hands on as they are
+WHOLE = ("override_config", "override_optimizer_config", "ray_init", "custom")  # verl hands these on as they are
 OTHER_ENGINES = {"config", "megatron", "veomni", "torchtitan", "automodel", "tests"}
 
 
@@ -527,6 +527,7 @@ def test_no_key_of_the_plan_is_decoration(tmp_path):
         config = compose("ppo_trainer", overrides=hydra_arguments(planned))
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert (actor.optim.lr, actor.optim.weight_decay, actor.optim.clip_grad) == (5e-6, 0.01, 1.0)
+    assert actor.optim.override_optimizer_config == {"eps": 1e-8}
     assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.2, 0.2, 3.0)
     assert (actor.engine.strategy, actor.engine.dtype) == ("fsdp", "bfloat16")
     assert actor.engine.param_offload and actor.engine.optimizer_offload
