@@ -477,11 +477,12 @@ def _read_remark(name: str, bare: str, remark: str) -> Meaning | None:
 # Several examinations in one name.
 
 
-def joined_parts(name: str) -> list[str]:
-    """Split a name that joins several examinations: "CT + echocardiogram" gives ["CT", "echocardiogram"]. Any other
+@functools.lru_cache(maxsize=1 << 14)
+def joined_parts(name: str) -> tuple[str, ...]:
+    """Split a name that joins several examinations: "CT + echocardiogram" gives ("CT", "echocardiogram"). Any other
     name is the only part. A mode such as "color Doppler" is no part."""
     parts = filter(str.strip, _PATTERN.joint.split(name))
-    return [part for part in parts if not _PATTERN.mode.fullmatch(normalise(part))]
+    return tuple(part for part in parts if not _PATTERN.mode.fullmatch(normalise(part)))
 
 
 def _read_joined_known(name: str) -> Meaning | None:

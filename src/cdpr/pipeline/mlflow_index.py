@@ -5,6 +5,7 @@ MLflow is imported inside functions only, because that takes seconds.
 
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib
 import os
@@ -256,6 +257,7 @@ def live_run(
             index = MlflowIndex(tracking_uri(settings))
             run_id = (index.find(record) or index.create(record)).info.run_id
             index.client.update_run(run_id, status="RUNNING")
+            gc.freeze()  # a training collects garbage once an iteration: not among the 280,000 objects of MLflow
             last_step, is_last = index.last_step(run_id), False
             while not is_last:
                 is_last = ended.wait(every)
