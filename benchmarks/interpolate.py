@@ -1,8 +1,8 @@
 """What the weights between a policy's start and its end can do (WiSE-FT, Wortsman et al., 2022): accuracy and cost of
 (1 - share) * initial weights + share * trained weights, on the test cases of every hospital.
 
-With --unread only the embeddings of tokens are interpolated that no training episode has; all other weights are the
-trained ones. How far these tokens moved is printed too.
+With --unread only the embeddings of tokens that the initial policy's training episodes lack are interpolated; all other
+weights are the trained ones. How far these tokens moved is printed too.
 
 Needs a trained run of an overlay: snakemake --cores all --configfile config/beyond_paper_fresh.yaml -- frontier
 Usage: python benchmarks/interpolate.py record_critic-seed1 0 0.3 0.5 0.7 0.85 1 [--overlay ...]
@@ -70,7 +70,8 @@ def main() -> None:
 
 
 def find_unread(settings: Settings, folder: Path) -> torch.Tensor:
-    """Return which tokens no training episode of the initial policy has, as a mask over the vocabulary."""
+    """Return which tokens occur in none of the first :data:`EPISODES` training episodes of the initial policy, neither
+    in a prompt nor in a reply: a mask [V] over the vocabulary."""
     run = TrainingRun(settings, iterate_records(folder / "cases/mimic_iv.jsonl"), folder / "policies/warm_start", 0)
     trainer = Trainer(run)
     read: set[int] = set()

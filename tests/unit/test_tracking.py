@@ -1,6 +1,7 @@
 """Stage records, metrics that survive kills, and the index over them."""
 
 import contextlib
+import gc
 import json
 import multiprocessing
 import time
@@ -159,9 +160,11 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="b" * 16, options={"run": "grpo-seed0"},
               tags={"variant": "grpo"})  # fmt: skip
     rows = [{"step": 0, "train/accuracy": 0.0}, {"step": 1, "train/accuracy": 0.1}]
+    frozen = gc.get_freeze_count()
     with follow(settings, tmp_path / "state" / "job"):
         for row in rows:
             MetricsLog(tmp_path / "state" / "job" / "metrics.jsonl")(row)
+    assert gc.get_freeze_count() > frozen  # garbage collections of the job leave MLflow out
     assert rebuild_tracking(settings) == {"records": 2, "new": 2, "superseded": 0}
     assert rebuild_tracking(settings) == {"records": 2, "new": 0, "superseded": 0}
     registry = {"agents": {"doctor": {"label": "Doctor", "group": "open"}, "other": {"label": "λ"}}}

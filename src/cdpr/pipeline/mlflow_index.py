@@ -245,7 +245,8 @@ def live_run(
 
     A thread copies the new rows of the file ``metrics.jsonl`` in the folder ``state`` of the job every ``every``
     seconds; its errors never reach the job. It imports MLflow itself, and does nothing for a job that ends within
-    ``patience`` seconds. ``record`` describes the job.
+    ``patience`` seconds. Then it freezes what exists in this process, MLflow included: the job's garbage collections
+    leave it out. ``record`` describes the job.
     """
     ended = threading.Event()
 
@@ -257,7 +258,7 @@ def live_run(
             index = MlflowIndex(tracking_uri(settings))
             run_id = (index.find(record) or index.create(record)).info.run_id
             index.client.update_run(run_id, status="RUNNING")
-            gc.freeze()  # a training collects garbage once an iteration: not among the 280,000 objects of MLflow
+            gc.freeze()  # to look through MLflow's 280,000 objects takes 0.2 s, at every iteration of a training
             last_step, is_last = index.last_step(run_id), False
             while not is_last:
                 is_last = ended.wait(every)
