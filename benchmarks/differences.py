@@ -21,6 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", nargs="+", help="two variants, joined by a colon: the second is subtracted")
     parser.add_argument("--overlay", default="config/beyond_paper_epsilon.yaml", help="overlay of the evaluations")
+    parser.add_argument("--datasets", nargs="+", default=DATASETS, help="parts of a rule have only mimic_iv")
     options = parser.parse_args()
     settings = load_settings("config.yaml", options.overlay)
     pairs = [pair.split(":") for pair in options.pairs]
@@ -31,7 +32,7 @@ def main() -> None:
     print("rule", "seeds", "other", "other_seeds", "dataset", "decoding", *numbers, *changes, sep=",")
     columns, units = [list(METRICS).index(name) for name in ("accuracy", "aec")], np.array([100.0, 1.0])
     for name, other in pairs:
-        for dataset in DATASETS:
+        for dataset in options.datasets:
             for decoding in results.decodings:
                 both = [methods[name], methods[other]]
                 samples = results.samples(both, dataset, decoding)[:, :, columns] * units  # [1 + resamples, 2, 2]
