@@ -9,8 +9,8 @@ of the decision and that of its own best decision, at the correctness weight 3. 
     reading   the policy names a disease that the exact posterior finds less likely than its first
 
 Needs evaluations of config/beyond_paper.yaml: snakemake --cores all --configfile config/beyond_paper.yaml -- \
-    results/beyond_paper/evaluations/{belief_gain,grpo}-seed{0,1}/mimic_iv.jsonl
-Usage: python benchmarks/choice_gap.py warm_start belief_gain-seed0 belief_gain-seed1 grpo-seed0 [--cases 3000]
+    results/beyond_paper/evaluations/{grid_belief_gain_3e4,grpo}-seed{0,1}/mimic_iv.jsonl
+Usage: python benchmarks/choice_gap.py warm_start grid_belief_gain_3e4-seed0 grpo-seed0 [--cases 3000]
 """
 
 from __future__ import annotations
