@@ -2,6 +2,7 @@
 decoding, with the intervals of the report: 95% over training seeds and cases.
 
 Needs the evaluations of an overlay: snakemake --cores all --configfile config/beyond_paper_epsilon.yaml -- frontier
+Parts (`frontier_parts`) are evaluated on mimic_iv alone: --datasets mimic_iv.
 Usage: python benchmarks/differences.py record_critic_quarter:cdpr record_critic_quarter:grpo [--overlay ...]
 """
 
@@ -21,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", nargs="+", help="two variants, joined by a colon: the second is subtracted")
     parser.add_argument("--overlay", default="config/beyond_paper_epsilon.yaml", help="overlay of the evaluations")
-    parser.add_argument("--datasets", nargs="+", default=DATASETS, help="parts of a rule have only mimic_iv")
+    parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=DATASETS, help="default: all")
     options = parser.parse_args()
     settings = load_settings("config.yaml", options.overlay)
     pairs = [pair.split(":") for pair in options.pairs]
